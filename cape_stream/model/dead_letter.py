@@ -1,0 +1,16 @@
+"""A record that could not be used: kept unchanged, counted, and never in the way of the next."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class DeadLetter:
+    """Where the record stood, why it was refused, and its bytes as they were."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    """Short and stable, such as ``truncated`` or ``unknown schema id 2147483647``."""
+    key: bytes | None
+    value: bytes | None

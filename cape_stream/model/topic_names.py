@@ -1,0 +1,61 @@
+"""Names of all topics of an App; the one place where they are spelled.
+
+Every topic of an App has the same number of partitions, so partition p of any of them belongs to
+the same member. The files in ``topics/`` carry these names as templates.
+"""
+
+from dataclasses import dataclass
+
+BACKLOG_SUFFIX = ".backlog"
+
+
+@dataclass(slots=True, frozen=True)
+class TopicNames:
+    """Topic names under one App name."""
+
+    app: str
+
+    def pings(self, domain: str) -> str:
+        """Pings of a domain, keyed by subject."""
+        return f"{self.app}.{domain}.pings"
+
+    def statuses(self, domain: str) -> str:
+        """Job statuses of a domain, keyed by subject, in the partition of the task."""
+        return f"{self.app}.{domain}.statuses"
+
+    def changelog(self, domain: str) -> str:
+        """State rows of the domain's tasks; compacted."""
+        return f"{self.app}.{domain}.changelog"
+
+    def jobs(self, queue: str, *, backlog: bool = False) -> str:
+        """Jobs of a worker queue, for live or for backlog work."""
+        return f"{self.app}.jobs.{queue}" + (BACKLOG_SUFFIX if backlog else "")
+
+    def queue_of(self, topic: str) -> str:
+        """The queue whose jobs `topic` carries."""
+        return topic.removeprefix(f"{self.app}.jobs.").removesuffix(BACKLOG_SUFFIX)
+
+    @property
+    def dead_letters(self) -> str:
+        """Records that could not be used, unchanged, with where they stood and why."""
+        return f"{self.app}.dead-letters"
+
+    @property
+    def refresh(self) -> str:
+        """One partition; whoever owns it sweeps the sources. Also holds their watermarks."""
+        return f"{self.app}.refresh"
+
+    @property
+    def dispatcher_group(self) -> str:
+        """Consumer group of the dispatchers."""
+        return f"{self.app}.dispatchers"
+
+    @property
+    def worker_group(self) -> str:
+        """Consumer group of the workers."""
+        return f"{self.app}.workers"
+
+    @property
+    def refresh_group(self) -> str:
+        """Consumer group that elects the refresh leader."""
+        return f"{self.app}.refreshers"

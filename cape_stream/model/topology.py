@@ -1,0 +1,62 @@
+"""What users declare: domains, topologies, lambdas, as plain data that the dispatcher compiles."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Ordering = Literal["parallel", "ordered"]
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class RetrySpec:
+    """Exponential backoff with full jitter, for ever.
+
+    The wait before attempt n + 1 is drawn from [0, min(max_ms, first_ms * 2 ** (n - 1))], never
+    below ``floor_ms``. Source: "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
+    """
+
+    first_ms: int = 1_000
+    max_ms: int = 300_000
+    floor_ms: int = 10
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class LambdaSpec:
+    """One callback of a topology, invoked with batches of events of one subject."""
+
+    lambda_id: str
+    queue: str = "general"
+    """Worker queue its jobs go to."""
+    inputs: tuple[str, ...] = ()
+    """Lambda ids of the same topology whose outputs it takes, event by event."""
+    max_batch: int = 50
+    """Most events in one job; 1 to 10,000."""
+    timeout_ms: int = 30_000
+    """How long one job may run before it is given up and retried."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class TopologySpec:
+    """A user application subscribed to a domain."""
+
+    name: str
+    lambdas: tuple[LambdaSpec, ...]
+    ordering: Ordering = "parallel"
+    """``parallel``: several jobs of a subject may run. ``ordered``: one at a time, stop at the
+    first failing event."""
+    after: tuple[str, ...] = ()
+    """Topologies of the domain that must have done an event first."""
+    start: int = 0
+    """First sequence id it wants; 0 is the earliest."""
+    window: int = 1_000
+    """Most events of a subject between the cursor and the newest issued one (parallel only)."""
+    retry: RetrySpec = field(default_factory=RetrySpec)
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class DomainSpec:
+    """A namespace of events with one source and the topologies subscribed to it."""
+
+    name: str
+    topologies: tuple[TopologySpec, ...]
+    page_limit: int = 100
+    """Most events one event query may return; the source's capacity bounds it."""
