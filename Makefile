@@ -51,7 +51,7 @@ lock: setup ## resolve the requirements anew into both lock files (needs the pac
 	@$(BIN)/uv pip compile $(LOCK_FLAGS) --all-extras pyproject.toml -o requirements-dev.lock
 	@$(BIN)/uv pip compile $(LOCK_FLAGS) -c requirements-dev.lock pyproject.toml -o requirements.lock
 LOCK_FLAGS := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-  --no-emit-index-url --upgrade --quiet
+  --upgrade --quiet
 
 # ---- seeing it work -------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the requirements of $LOCK into the environment of $PYTHON; every file must match its hash.
-# uv does in seconds what pip does in a minute. uv itself is in the lock too, and pip fetches it from
-# there with the same hash check. Where uv cannot reach the index that pip is set up for, pip goes on.
+# Installs what $LOCK names into the environment of $PYTHON; every file must match its hash. uv does
+# in seconds what pip does in a minute. uv is in the lock too, and pip fetches it with the same hash
+# check. Where uv cannot reach the index that pip is set up for, pip does it all.
 set -euo pipefail
 
 only_uv=$(mktemp)
