@@ -1,0 +1,1 @@
+"""What runs cape_stream somewhere; not part of the wheel."""

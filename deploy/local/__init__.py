@@ -1,0 +1,1 @@
+"""Real services on this machine, for tests and `make up`."""

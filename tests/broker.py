@@ -1,0 +1,82 @@
+"""Real Kafka brokers for tests: two fixtures, and one visible line where there can be none.
+
+A test that uses `kafka_bootstrap` or `kafka_broker` is marked `kafka` by itself; a test that starts
+its own brokers says `pytest.mark.kafka`. Where Java or Maven is missing those tests are left out.
+Loaded by `pytest_plugins = ["tests.broker"]`, or by `python -m pytest -p tests.broker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from deploy.local.broker import FetchFailed, LocalBroker, fetch_jars, missing_tool
+
+FIXTURES = {"kafka_bootstrap", "kafka_broker"}
+LEFT_OUT = "left out"
+"""The outcome in pytest's last line; `skipped` would be listed again, test by test, by `-ra`."""
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap() -> Iterator[str]:
+    """The address of a broker that all tests of this session share: use topics of your own."""
+    with LocalBroker() as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+def kafka_broker() -> Iterator[LocalBroker]:
+    """A fresh broker for one test, to be stopped, killed and paused at will."""
+    with LocalBroker() as broker:
+        yield broker
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "kafka: needs a real broker, so Java and Maven")
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects by marker
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("kafka")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Fetches the jars before the first test, whose time limit should not pay for it."""
+    needed = any(item.get_closest_marker("kafka") for item in session.items)
+    if needed and not session.config.option.collectonly and missing_tool() is None:
+        with suppress(FetchFailed):  # the tests fail with it one by one, the others run
+            fetch_jars()
+
+
+@pytest.hookimpl(tryfirst=True)  # before any fixture starts a broker
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("kafka") and (missing := missing_tool()) is not None:
+        item.user_properties.append((LEFT_OUT, str(missing)))
+        pytest.skip(str(missing))
+
+
+def pytest_report_teststatus(
+    report: pytest.CollectReport | pytest.TestReport,
+) -> tuple[str, str, str] | None:
+    return (LEFT_OUT, "s", "LEFT OUT") if _reason(report) else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reasons = [_reason(report) for report in terminalreporter.getreports(LEFT_OUT)]
+    if reasons:
+        count = f"{len(reasons)} test{'s' if len(reasons) > 1 else ''}"
+        terminalreporter.write_line(
+            f"LEFT OUT: {count} on a real Kafka, because {reasons[0]}", yellow=True
+        )
+
+
+def _reason(report: pytest.CollectReport | pytest.TestReport) -> str | None:
+    """Why the test was left out; None if it was not, or was skipped for reasons of its own."""
+    if isinstance(report, pytest.TestReport) and report.skipped and report.when == "setup":
+        return dict(report.user_properties).get(LEFT_OUT)  # type: ignore[return-value]
+    return None
