@@ -1,0 +1,64 @@
+"""What a step of the scheduler asks for, in the order in which it must be carried out."""
+
+from dataclasses import dataclass, field
+
+from cape_stream.model.job import Job
+from cape_stream.model.request import EventQuery
+
+
+@dataclass(slots=True)
+class SchedulerEffects:
+    """Consequences of the inputs since the last `Scheduler.take_effects`."""
+
+    jobs: list[Job] = field(default_factory=list)
+    """First: publish at once. A commit that records a job waits until the log has it."""
+    oversized: list[tuple[Job, int]] = field(default_factory=list)
+    """Then: one event each that fits no job, with its size in bytes; tell people. Not issued."""
+    queries: list[EventQuery] = field(default_factory=list)
+    """Last: ask the source; each answer is a later input. Lost questions are asked again after
+    a restart, because the subject's row says that it was pinged."""
+
+
+@dataclass(slots=True)
+class SchedulerCounters:
+    """What happened, for metrics; each grows only."""
+
+    pings: int = 0
+    stale_pings: int = 0
+    """Pings that told nothing new."""
+    jobs_issued: int = 0
+    jobs_retried: int = 0
+    """Of those issued, attempts after the first."""
+    jobs_done: int = 0
+    events_done: int = 0
+    events_failed: int = 0
+    timeouts: int = 0
+    handed_back: int = 0
+    heartbeats: int = 0
+    undelivered: int = 0
+    """Jobs the log never got; issued again, not charged."""
+    adopted: int = 0
+    """Jobs found in the job topics after a restart that the table did not know."""
+    unknown_statuses: int = 0
+    """Statuses of jobs that are not out (repeated, given up, or never ours)."""
+    late_successes: int = 0
+    """Events that such a status had done and that counted."""
+    repeated_events: int = 0
+    """Events that such a status had done and that were done already."""
+    ignored_successes: int = 0
+    """Successes of a given-up attempt of an ordered topology, or beyond the window."""
+    wrong_subject: int = 0
+    """Statuses whose subject, topology or lambda is not that of their job; refused."""
+    extra_events: int = 0
+    """Per-event results for events the job did not have; ignored."""
+    missing_events: int = 0
+    """Events of a job without a result in its status; tried again."""
+    bad_pages: int = 0
+    """Answers of the source that break its contract; refused."""
+    query_faults: int = 0
+    queries: int = 0
+    source_behind: int = 0
+    """Answers that had less than a ping had promised; asked again a few times."""
+    oversized_events: int = 0
+    vanished_events: int = 0
+    """Answers without an event that had been delivered before and has to be tried again."""

@@ -1,0 +1,174 @@
+"""What one lambda has done, has out, and has put aside, for one subject.
+
+Invariant: every event up to ``high`` is done, in a job, or parked. So the cursor may move to the
+newest done event below the oldest open one, whatever gaps the sequence ids have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from cape_stream.model.sequence import NO_CURSOR
+
+if TYPE_CHECKING:
+    from cape_stream.core.inflight.subject import SubjectState
+    from cape_stream.model.status import FailureClass
+
+
+class JobRecord:
+    """A job that is out."""
+
+    __slots__ = (
+        "attempt",
+        "carried",
+        "ceiling_ms",
+        "charged",
+        "expires_ms",
+        "job_id",
+        "lambda_index",
+        "sequences",
+        "subject",
+        "timeout_ms",
+    )
+
+    def __init__(
+        self,
+        job_id: str,
+        subject: SubjectState,
+        lambda_index: int,
+        sequences: Sequence[int],
+        attempt: int,
+        charged: int,
+        issued_ms: int,
+        timeout_ms: int,
+        carried: dict[int, Parked] | None = None,
+    ) -> None:
+        self.job_id = job_id
+        self.subject = subject
+        self.lambda_index = lambda_index
+        self.sequences = sequences
+        """Events still open in it, ascending."""
+        self.attempt = attempt
+        self.charged = charged
+        """Failures these events were charged with before this attempt."""
+        self.carried = carried
+        """What is remembered of the earlier attempts of these events; None on the first."""
+        self.timeout_ms = timeout_ms
+        self.expires_ms = issued_ms + timeout_ms
+        self.ceiling_ms = issued_ms + timeout_ms * HEARTBEAT_CEILING
+        """Heartbeats never extend the expiry beyond this."""
+
+
+HEARTBEAT_CEILING = 20
+"""A job may live this many timeouts by heartbeats, then it is given up all the same."""
+
+
+class Parked:
+    """An event put aside until a due time. It costs no in-flight slot."""
+
+    __slots__ = (
+        "attempts",
+        "charged",
+        "due_ms",
+        "failure_class",
+        "first_error",
+        "first_ms",
+        "last_error",
+        "last_ms",
+    )
+
+    def __init__(self, attempts: int, charged: int, due_ms: int) -> None:
+        self.attempts = attempts
+        """Attempts issued so far; the next job carries one more."""
+        self.charged = charged
+        """Of those, how many failed by the event's or handler's own fault."""
+        self.due_ms = due_ms
+        self.failure_class: FailureClass | None = None
+        """None: it did not fail, it was handed back or not reached."""
+        self.first_error = ""
+        self.last_error = ""
+        self.first_ms = 0
+        """When it first failed; 0 before."""
+        self.last_ms = 0
+
+
+class LambdaState:
+    """State of one lambda for one subject."""
+
+    __slots__ = ("cursor", "done", "high", "jobs", "outputs", "parked", "unsure_to")
+
+    def __init__(self, cursor: int) -> None:
+        self.cursor = cursor
+        """Everything up to here is done."""
+        self.high = cursor
+        """Everything up to here is done, in `jobs`, or in `parked`."""
+        self.unsure_to = NO_CURSOR
+        """Events in (high, unsure_to] may be in `done`, `jobs` or `parked` already: set where
+        the state was put together from a restart or from a stranger's report."""
+        self.done: set[int] = set()
+        """Done events beyond the cursor."""
+        self.jobs: list[JobRecord] = []
+        """Jobs that are out, ascending by first sequence id."""
+        self.parked: dict[int, Parked] = {}
+        self.outputs: dict[int, bytes] = {}
+        """Outputs of done events that a later lambda still needs."""
+
+    def has_done(self, sequence: int) -> bool:
+        """True if this lambda has done the event."""
+        return sequence <= self.cursor or sequence in self.done
+
+    def add_job(self, record: JobRecord) -> None:
+        """Register a job that is now out."""
+        jobs = self.jobs
+        jobs.append(record)
+        if len(jobs) > 1 and jobs[-2].sequences[0] > record.sequences[0]:
+            jobs.sort(key=lambda job: job.sequences[0])
+
+    def open_events(self) -> int:
+        """Events beyond the cursor that this state has to remember."""
+        count = len(self.done) + len(self.parked)
+        for job in self.jobs:
+            count += len(job.sequences)
+        return count
+
+    def accounted(self) -> set[int]:
+        """Every event beyond the cursor that is done, out, or parked."""
+        seen = set(self.done)
+        seen.update(self.parked)
+        for job in self.jobs:
+            seen.update(job.sequences)
+        return seen
+
+    def job_with(self, sequence: int) -> JobRecord | None:
+        """The job that has the event, if one is out."""
+        for job in self.jobs:
+            if sequence in job.sequences:
+                return job
+        return None
+
+    def settle(self, sequences: Iterable[int]) -> None:
+        """Take ``sequences`` as done and move the cursor as far as nothing older is open."""
+        if not self.jobs and not self.parked:
+            if self.unsure_to <= self.high:
+                self.cursor = self.high
+                if self.done:
+                    self.done.clear()
+                return
+            self.done.update(sequences)
+            self._move_to(self.high)
+            return
+        self.done.update(sequences)
+        oldest = self.high + 1
+        if self.jobs:
+            oldest = min(oldest, self.jobs[0].sequences[0])
+        if self.parked:
+            oldest = min(oldest, min(self.parked))
+        self._move_to(oldest - 1)
+
+    def _move_to(self, limit: int) -> None:
+        """Move the cursor to the newest done event at or below ``limit``."""
+        moved = [sequence for sequence in self.done if sequence <= limit]
+        if moved:
+            self.cursor = max(self.cursor, max(moved))
+            self.done.difference_update(moved)

@@ -1,0 +1,313 @@
+"""Which jobs a lambda may have now, and which events are missing for that.
+
+A lambda gets the events past ``high`` that the buffer covers without a gap, as far as everything it
+depends on has done them. Where the buffer ends before the subject does, the position is wanted
+and the tracker plans a query for it: early, so that a backlog never runs dry between batches.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState, Parked
+from cape_stream.core.inflight.state import InflightState
+from cape_stream.core.inflight.subject import SubjectState
+from cape_stream.core.plan import DomainPlan, LambdaPlan
+from cape_stream.core.retry import backoff_ms
+from cape_stream.core.tracker import plan_starts
+from cape_stream.model.event import Event
+from cape_stream.model.job import Job
+from cape_stream.model.request import EventQuery
+from cape_stream.model.status import FailureClass
+
+EVENT_OVERHEAD_BYTES = 64
+"""What an event adds to a job beside its payload, headers and inputs."""
+
+GONE = "the source no longer returns this event"
+
+
+class Issuer:
+    """Makes jobs and event queries for one task. Decides nothing about their outcome."""
+
+    def __init__(
+        self,
+        plan: DomainPlan,
+        inflight: InflightState,
+        *,
+        partition: int,
+        epoch: int,
+        job_bytes_max: int,
+    ) -> None:
+        self._plan = plan
+        self._inflight = inflight
+        self._partition = partition
+        self._epoch = epoch
+        self._job_bytes_max = job_bytes_max
+        self._prefix = f"{partition}-{epoch:x}-"
+        self._count = 0
+
+    def fill(self, subject: SubjectState, places: Iterable[int], now_ms: int) -> None:
+        """Issue what these lambdas may have now; note in ``subject.wants`` what they lack."""
+        lambdas = self._plan.lambdas
+        for place in places:
+            plan = lambdas[place]
+            state = subject.lambdas[place]
+            if state.parked:
+                self._fill_parked(subject, plan, state, now_ms)
+            if plan.ordered and (state.jobs or state.parked):
+                if not state.parked:
+                    self._look_ahead(subject, plan, state)
+            else:
+                self._fill_fresh(subject, plan, state, now_ms)
+
+    def ask(self, subject: SubjectState, now_ms: int) -> None:
+        """Make the fewest queries for what ``subject`` wants, unless its source has to rest."""
+        wants = subject.wants
+        if subject.source_due_ms > now_ms:
+            return
+        limit = self._plan.page_limit
+        if subject.queries:
+            wants = {
+                want
+                for want in wants
+                if not any(q.start <= want < q.start + limit for q in subject.queries)
+            }
+        for start in plan_starts(wants, limit):
+            query = EventQuery(subject.subject, start, limit)
+            subject.queries.append(query)
+            self._inflight.effects.queries.append(query)
+            self._inflight.counters.queries += 1
+        subject.wants.clear()
+
+    def _fill_fresh(
+        self, subject: SubjectState, plan: LambdaPlan, state: LambdaState, now_ms: int
+    ) -> None:
+        """Issue events that this lambda never had."""
+        buffer = subject.buffer
+        while (position := state.high + 1) <= subject.head:
+            end = buffer.covered_to(position)
+            if end is None:
+                self._look_ahead(subject, plan, state)
+                return
+            batch, reached = self._next_batch(subject, plan, state, position, end)
+            if batch:
+                self._issue(subject, plan, state, batch, 1, 0, now_ms, None)
+                if plan.ordered:
+                    break
+            elif not reached:
+                break
+        self._look_ahead(subject, plan, state)
+
+    def _next_batch(
+        self, subject: SubjectState, plan: LambdaPlan, state: LambdaState, start: int, end: int
+    ) -> tuple[list[Event], bool]:
+        """The next fresh events of one job from [start, end], and whether ``high`` moved.
+
+        Moves ``high`` over everything it takes and everything that is accounted for already.
+        """
+        room = min(plan.max_batch, plan.window - state.open_events())
+        known = state.accounted() if start <= state.unsure_to else None
+        batch: list[Event] = []
+        size = 0
+        before = state.high
+        for event in subject.buffer.between(start, end):
+            sequence = event.sequence
+            if plan.gates and not self._gates_open(subject, plan, sequence):
+                break
+            if known is not None and sequence in known:
+                state.high = sequence
+                continue
+            size += self._bytes_of(subject, plan, event)
+            if len(batch) >= room or (batch and size > self._job_bytes_max):
+                break
+            batch.append(event)
+            state.high = sequence
+        if known is not None and state.high > before:
+            state.settle(())
+            self._inflight.dirty.add(subject)
+        return batch, state.high > before
+
+    def _fill_parked(
+        self, subject: SubjectState, plan: LambdaPlan, state: LambdaState, now_ms: int
+    ) -> None:
+        """Issue parked events whose time has come; ordered: only from the oldest on."""
+        if plan.ordered and state.jobs:
+            return
+        run: list[Event] = []
+        attempts = size = 0
+        for sequence in sorted(state.parked):
+            parked = state.parked[sequence]
+            due = parked.due_ms <= now_ms
+            event = subject.buffer.get(sequence) if due else None
+            if due and event is None:
+                self._ask_again(subject, plan, sequence, parked, now_ms)
+            if event is not None:
+                grown = size + self._bytes_of(subject, plan, event)
+                fits = len(run) < plan.max_batch and grown <= self._job_bytes_max
+                if run and (parked.attempts != attempts or not fits):
+                    self._reissue(subject, plan, state, run, now_ms)
+                    run, grown = [], self._bytes_of(subject, plan, event)
+                    if plan.ordered:
+                        return
+                run.append(event)
+                attempts, size = parked.attempts, grown
+            elif plan.ordered:
+                break
+        if run:
+            self._reissue(subject, plan, state, run, now_ms)
+
+    def _ask_again(
+        self,
+        subject: SubjectState,
+        plan: LambdaPlan,
+        sequence: int,
+        parked: Parked,
+        now_ms: int,
+    ) -> None:
+        """A parked event is due and its payload is not here: want it, unless the source has just
+        answered without it. Then it waits on, visibly: nothing is ever silently dropped."""
+        if subject.buffer.covered_to(sequence) is None:
+            subject.wants.add(sequence)
+            return
+        parked.charged += 1
+        parked.failure_class = FailureClass.PERMANENT
+        parked.last_error = GONE
+        parked.last_ms = now_ms
+        parked.due_ms = now_ms + backoff_ms(plan.retry, parked.charged, subject.subject)
+        subject.buffer.drop_through(sequence)
+        self._inflight.counters.vanished_events += 1
+        self._inflight.dirty.add(subject)
+        self._inflight.wake_at(subject, parked.due_ms)
+
+    def _reissue(
+        self,
+        subject: SubjectState,
+        plan: LambdaPlan,
+        state: LambdaState,
+        events: list[Event],
+        now_ms: int,
+    ) -> None:
+        unpark = self._inflight.unpark
+        carried = {e.sequence: unpark(subject, state, e.sequence) for e in events}
+        attempt = carried[events[0].sequence].attempts + 1
+        charged = max(parked.charged for parked in carried.values())
+        self._issue(subject, plan, state, events, attempt, charged, now_ms, carried)
+
+    def _issue(
+        self,
+        subject: SubjectState,
+        plan: LambdaPlan,
+        state: LambdaState,
+        events: list[Event],
+        attempt: int,
+        charged: int,
+        now_ms: int,
+        carried: dict[int, Parked] | None,
+    ) -> None:
+        """Make one job of ``events`` and register it."""
+        self._count += 1
+        job_id = f"{self._prefix}{self._count:x}"
+        sequences = [event.sequence for event in events]
+        record = JobRecord(
+            job_id, subject, plan.index, sequences, attempt, charged, now_ms, plan.timeout_ms, carried
+        )
+        counters = self._inflight.counters
+        job = Job(
+            job_id,
+            self._plan.name,
+            self._partition,
+            subject.subject,
+            plan.topology,
+            plan.lambda_id,
+            plan.queue,
+            self._epoch,
+            attempt,
+            now_ms,
+            plan.timeout_ms,
+            self._with_inputs(subject, plan, events) if plan.inputs else events,
+        )
+        if len(events) == 1 and self._bytes_of(subject, plan, events[0]) > self._job_bytes_max:
+            self._refuse(subject, plan, state, job, carried)
+            return
+        self._inflight.register(state, record)
+        self._inflight.effects.jobs.append(job)
+        counters.jobs_issued += 1
+        if attempt > 1:
+            counters.jobs_retried += 1
+
+    def _refuse(
+        self,
+        subject: SubjectState,
+        plan: LambdaPlan,
+        state: LambdaState,
+        job: Job,
+        carried: dict[int, Parked] | None,
+    ) -> None:
+        """Park an event that fits no job: the subject waits, its neighbours do not."""
+        event = job.events[0]
+        size = self._bytes_of(subject, plan, event)
+        parked = carried[event.sequence] if carried else Parked(0, 0, 0)
+        if parked.failure_class is None:
+            self._inflight.effects.oversized.append((job, size))
+            self._inflight.counters.oversized_events += 1
+            parked.first_ms = job.issued_ms
+            parked.first_error = f"event of {size} bytes is over the job limit"
+        parked.last_error = parked.first_error
+        parked.last_ms = job.issued_ms
+        parked.failure_class = FailureClass.INVALID
+        parked.charged += 1
+        wait_ms = backoff_ms(plan.retry, parked.charged, subject.subject)
+        parked.due_ms = job.issued_ms + wait_ms
+        self._inflight.park(subject, state, event.sequence, parked)
+
+    def _look_ahead(self, subject: SubjectState, plan: LambdaPlan, state: LambdaState) -> None:
+        """Want the next page once the buffer holds nothing more for this lambda."""
+        position = state.high + 1
+        if position > subject.head:
+            return
+        end = subject.buffer.covered_to(position)
+        if end is not None:
+            if next(subject.buffer.between(position, end), None) is not None:
+                return
+            position = end + 1
+            if position > subject.head:
+                return
+        if not plan.gates or self._gates_reach(subject, plan, position):
+            subject.wants.add(position)
+
+    def _gates_open(self, subject: SubjectState, plan: LambdaPlan, sequence: int) -> bool:
+        """True if everything this lambda comes after has done the event."""
+        return all(subject.lambdas[gate].has_done(sequence) for gate in plan.gates)
+
+    def _gates_reach(self, subject: SubjectState, plan: LambdaPlan, position: int) -> bool:
+        """True if some event from ``position`` on may have passed all gates."""
+        for gate in plan.gates:
+            state = subject.lambdas[gate]
+            if state.cursor < position and max(state.done, default=-1) < position:
+                return False
+        return True
+
+    def _bytes_of(self, subject: SubjectState, plan: LambdaPlan, event: Event) -> int:
+        """What the event adds to a job, inputs included; an upper bound."""
+        size = len(event.payload) + EVENT_OVERHEAD_BYTES
+        if event.headers:
+            for name, text in event.headers.items():
+                size += 4 * (len(name) + len(text)) + 10
+        for place in plan.inputs:
+            output = subject.lambdas[place].outputs.get(event.sequence)
+            if output is not None:
+                size += len(output) + EVENT_OVERHEAD_BYTES
+        return size
+
+    def _with_inputs(
+        self, subject: SubjectState, plan: LambdaPlan, events: Sequence[Event]
+    ) -> list[Event]:
+        """The events with the outputs of the lambdas this one takes input from."""
+        result: list[Event] = []
+        for event in events:
+            inputs: dict[str, bytes] = {}
+            for place in plan.inputs:
+                output = subject.lambdas[place].outputs.get(event.sequence)
+                if output is not None:
+                    inputs[self._plan.lambdas[place].lambda_id] = output
+            result.append(replace(event, inputs=inputs))
+        return result

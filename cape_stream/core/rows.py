@@ -1,0 +1,164 @@
+"""In-flight state ↔ the plain rows that are stored.
+
+A restored subject takes nothing for granted: every lambda looks again from its cursor on, skipping what
+is done, out or parked. So a gap that a crash left below a job that did get out is found.
+"""
+
+from collections.abc import Mapping
+
+from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState, Parked
+from cape_stream.core.inflight.state import InflightState
+from cape_stream.core.inflight.subject import SubjectState
+from cape_stream.core.plan import DomainPlan
+from cape_stream.model.active_row import ActiveRow, JobRow, LambdaRow, ParkedRow
+from cape_stream.model.cursor import CursorInfo
+from cape_stream.model.job import Job
+from cape_stream.model.status import FailureClass
+
+
+def cursor_info(plan: DomainPlan, subject: SubjectState) -> CursorInfo:
+    """Cursors of all topologies of ``subject``."""
+    cursors = {t.name: subject.cursor_of(t.span) for t in plan.topologies}
+    return CursorInfo(subject.subject, subject.newest_known(), cursors)
+
+
+def cursors_per_lambda(plan: DomainPlan, known: Mapping[str, int]) -> list[int]:
+    """One cursor per lambda from stored topology cursors; a new topology begins at its start."""
+    result: list[int] = []
+    for topology in plan.topologies:
+        cursor = known.get(topology.name, topology.start - 1)
+        result.extend(cursor for _ in topology.span)
+    return result
+
+
+def active_row(plan: DomainPlan, subject: SubjectState, now_ms: int) -> ActiveRow:
+    """``subject`` as it stands at this moment."""
+    rows = [
+        LambdaRow(
+            entry.topology,
+            entry.lambda_id,
+            state.cursor,
+            sorted(state.done),
+            [_job_row(record) for record in state.jobs],
+            [_parked_row(sequence, parked) for sequence, parked in state.parked.items()],
+            dict(state.outputs),
+        )
+        for entry, state in zip(plan.lambdas, subject.lambdas, strict=True)
+    ]
+    return ActiveRow(subject.subject, subject.head, now_ms, rows)
+
+
+def _job_row(record: JobRecord) -> JobRow:
+    return JobRow(
+        record.job_id,
+        list(record.sequences),
+        record.attempt,
+        record.charged,
+        record.timeout_ms,
+    )
+
+
+def _parked_row(sequence: int, parked: Parked) -> ParkedRow:
+    return ParkedRow(
+        sequence,
+        parked.attempts,
+        parked.charged,
+        parked.due_ms,
+        parked.failure_class or "",
+        parked.first_error,
+        parked.last_error,
+        parked.first_ms,
+        parked.last_ms,
+    )
+
+
+def restore(plan: DomainPlan, inflight: InflightState, row: ActiveRow, now_ms: int) -> None:
+    """Put a stored subject back into ``inflight``, with fresh leases for its jobs."""
+    known = {(entry.topology, entry.lambda_id): entry for entry in row.lambdas}
+    cursors = cursors_per_lambda(plan, {})
+    for entry in plan.lambdas:
+        stored = known.get((entry.topology, entry.lambda_id))
+        if stored is not None:
+            cursors[entry.index] = stored.cursor
+    subject = SubjectState(row.subject, cursors, row.head)
+    subject.has_row = True
+    inflight.subjects[row.subject] = subject
+    for entry in plan.lambdas:
+        stored = known.get((entry.topology, entry.lambda_id))
+        if stored is not None:
+            _restore_lambda(inflight, subject, entry.index, stored, row.saved_ms, now_ms)
+
+
+def _restore_lambda(
+    inflight: InflightState,
+    subject: SubjectState,
+    place: int,
+    stored: LambdaRow,
+    saved_ms: int,
+    now_ms: int,
+) -> None:
+    state = subject.lambdas[place]
+    state.done = set(stored.done)
+    state.outputs = dict(stored.outputs)
+    for job in stored.jobs:
+        record = JobRecord(
+            job.job_id,
+            subject,
+            place,
+            job.sequences,
+            job.attempt,
+            job.charged,
+            now_ms,
+            job.timeout_ms,
+        )
+        inflight.register(state, record)
+    for row in stored.parked:
+        parked = Parked(row.attempts, row.charged, _due_after_restart(row, saved_ms, now_ms))
+        parked.failure_class = FailureClass(row.failure_class) if row.failure_class else None
+        parked.first_error, parked.last_error = row.first_error, row.last_error
+        parked.first_ms, parked.last_ms = row.first_ms, row.last_ms
+        inflight.park(subject, state, row.sequence, parked)
+    state.unsure_to = max(state.accounted(), default=state.cursor)
+
+
+def _due_after_restart(row: ParkedRow, saved_ms: int, now_ms: int) -> int:
+    """The due time, but never further away than it was when it was stored: a clock that went back
+    between two processes must not park anything for hours."""
+    return now_ms + min(max(row.due_ms - now_ms, 0), max(row.due_ms - saved_ms, 0))
+
+
+def adopt(
+    plan: DomainPlan, inflight: InflightState, subject: SubjectState, job: Job, now_ms: int
+) -> bool:
+    """Take over a job that is in the log but not in the restored table. False: nothing of it is
+    new. Only events that are not done, out, or parked at this attempt are taken."""
+    place = plan.by_name.get((job.topology, job.lambda_id))
+    if place is None or job.job_id in inflight.jobs:
+        return False
+    state = subject.lambdas[place]
+    fresh = [
+        event.sequence
+        for event in job.events
+        if _adoptable(state, event.sequence, job.attempt)
+    ]
+    if not fresh:
+        return False
+    charged = 0
+    for sequence in fresh:
+        if sequence in state.parked:
+            charged = max(charged, inflight.unpark(subject, state, sequence).charged)
+    record = JobRecord(
+        job.job_id, subject, place, fresh, job.attempt, charged, now_ms, job.timeout_ms
+    )
+    inflight.register(state, record)
+    state.unsure_to = max(state.unsure_to, fresh[-1])
+    subject.head = max(subject.head, fresh[-1])
+    inflight.counters.adopted += 1
+    return True
+
+
+def _adoptable(state: LambdaState, sequence: int, attempt: int) -> bool:
+    if state.has_done(sequence) or state.job_with(sequence) is not None:
+        return False
+    parked = state.parked.get(sequence)
+    return parked is None or parked.attempts < attempt

@@ -1,0 +1,386 @@
+"""The scheduler: the only owner of in-flight bookkeeping and the only writer of cursors.
+
+Every input (ping, answer of the source, status, passing time) enters at its subject, passes down
+through the topologies in topological order, and returns with post-processing: what is still
+wanted from the source, and whether the subject's life has ended.
+
+It keeps no clock and does no I/O. What it wants done stands in `take_effects`; what has changed,
+in `take_changes`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cape_stream.core import rows
+from cape_stream.core.effects import SchedulerCounters, SchedulerEffects
+from cape_stream.core.inflight.state import InflightState
+from cape_stream.core.inflight.subject import SubjectState
+from cape_stream.core.issuing import Issuer
+from cape_stream.core.plan import DomainPlan
+from cape_stream.core.retry import backoff_ms
+from cape_stream.core.settling import Settler
+from cape_stream.core.tracker import page_fault
+from cape_stream.model.active_row import ActiveRow
+from cape_stream.model.cursor import CursorInfo
+from cape_stream.model.job import Job
+from cape_stream.model.request import EventPage, QueryFault, SchedulingRequest
+from cape_stream.model.sequence import SEQUENCE_MAX
+from cape_stream.model.status import JobStatus, StatusKind
+from cape_stream.model.topology import RetrySpec
+
+SOURCE_BEHIND_TRIES = 5
+"""How often an answer may fall short of what a ping promised before refresh has to find it."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class SchedulerSettings:
+    """Bounds of one task's scheduler."""
+
+    job_bytes_max: int = 900_000
+    """Most bytes of events in one job; below the log's record limit (1 MiB by default)."""
+    source_retry: RetrySpec = RetrySpec(first_ms=100, max_ms=30_000, floor_ms=20)
+    """How a failing source is asked again, per subject."""
+    buffered_events_max: int = 400
+    """Most events of one subject held in memory before all but the next ones are dropped."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """State rows to store: what the scheduler was at one moment."""
+
+    active: list[ActiveRow]
+    """Subjects that are pinged, in flight or parked."""
+    finished: list[CursorInfo]
+    """Subjects whose life ended; their active row goes."""
+    had_row: set[str]
+    """Of those, the ones that may have an active row in the table."""
+
+
+class Scheduler:
+    """One task: all subjects of one partition of one domain."""
+
+    def __init__(
+        self,
+        plan: DomainPlan,
+        *,
+        partition: int,
+        epoch: int,
+        settings: SchedulerSettings | None = None,
+    ) -> None:
+        """``epoch``: grows with every owner of the task; part of job ids and fencing tokens."""
+        self.plan = plan
+        self._settings = settings or SchedulerSettings()
+        self._inflight = InflightState()
+        self._settler = Settler(plan, self._inflight)
+        self._issuer = Issuer(
+            plan,
+            self._inflight,
+            partition=partition,
+            epoch=epoch,
+            job_bytes_max=self._settings.job_bytes_max,
+        )
+        self._places = range(len(plan.lambdas))
+
+    # --- what the owner asks about -------------------------------------------------------------
+
+    @property
+    def counters(self) -> SchedulerCounters:
+        """What has happened so far."""
+        return self._inflight.counters
+
+    @property
+    def open_jobs(self) -> int:
+        """Jobs that are out."""
+        return len(self._inflight.jobs)
+
+    @property
+    def active_subjects(self) -> int:
+        """Subjects in memory."""
+        return len(self._inflight.subjects)
+
+    def holds(self, subject: str) -> bool:
+        """True if the subject's cursors are here, so that no stored row has to be brought."""
+        return subject in self._inflight.subjects or subject in self._inflight.finished
+
+    def subject(self, subject: str) -> SubjectState | None:
+        """State of an active subject, to look at, not to change."""
+        return self._inflight.subjects.get(subject)
+
+    def next_ms(self) -> int | None:
+        """When `on_tick` has something to do next."""
+        return self._inflight.next_ms()
+
+    # --- inputs --------------------------------------------------------------------------------
+
+    def on_ping(
+        self, subject: str, latest: int | None, stored: CursorInfo | None, now_ms: int
+    ) -> None:
+        """News of a subject. ``stored``: its row, when `holds` said it is not here."""
+        self._inflight.counters.pings += 1
+        state = self._inflight.subjects.get(subject)
+        if state is None:
+            state = self._activate_for(subject, latest, stored)
+            if state is None:
+                self._inflight.counters.stale_pings += 1
+                return
+        if latest is None:
+            state.head = max(state.head, min(state.newest_known() + 1, SEQUENCE_MAX))
+        elif latest <= state.promised:
+            return
+        else:
+            state.promised = latest
+            state.head = max(state.head, latest)
+        if state.queries:
+            state.again = True
+            return
+        self._advance(state, self._places, now_ms)
+
+    def on_page(self, page: EventPage, now_ms: int) -> None:
+        """The source's answer to a query."""
+        query = page.query
+        state = self._inflight.subjects.get(query.subject)
+        if state is None or query not in state.queries:
+            return
+        fault = page_fault(page)
+        if fault is not None:
+            self._inflight.counters.bad_pages += 1
+            self.on_fault(QueryFault(query, fault), now_ms)
+            return
+        state.queries.remove(query)
+        self._learn(state, page)
+        self._follow_head(state, page, now_ms)
+        self._advance(state, self._places, now_ms)
+
+    def on_request(self, request: SchedulingRequest, stored: CursorInfo | None, now_ms: int) -> None:
+        """Everything there is in an interval, decided afresh against the cursors as they are now.
+
+        For a tracker that runs elsewhere; its view may be stale by the time it gets here.
+        """
+        state = self._inflight.subjects.get(request.subject)
+        if state is None:
+            state = self._activate(request.subject, stored)
+        state.head = max(state.head, request.latest)
+        state.buffer.add(request.start, request.end, request.events)
+        self._advance(state, self._places, now_ms)
+
+    def on_fault(self, fault: QueryFault, now_ms: int) -> None:
+        """The source could not answer: this subject asks again later, the others go on."""
+        state = self._inflight.subjects.get(fault.query.subject)
+        if state is None or fault.query not in state.queries:
+            return
+        state.queries.remove(fault.query)
+        state.wants.add(fault.query.start)
+        self._inflight.counters.query_faults += 1
+        self._rest_source(state, now_ms)
+
+    def on_status(self, status: JobStatus, stored: CursorInfo | None, now_ms: int) -> None:
+        """A worker's report. ``stored`` as for `on_ping`."""
+        inflight = self._inflight
+        record = inflight.jobs.get(status.job_id)
+        if record is None:
+            self._on_stranger(status, stored, now_ms)
+            return
+        plan = self.plan.lambdas[record.lambda_index]
+        state = record.subject
+        if (
+            state.subject != status.subject
+            or plan.lambda_id != status.lambda_id
+            or plan.topology != status.topology
+        ):
+            inflight.counters.wrong_subject += 1
+            return
+        self._settler.report(record, status, now_ms)
+        if status.kind is not StatusKind.HEARTBEAT:
+            self._advance(state, plan.affected, now_ms)
+
+    def on_undelivered(self, job_id: str, now_ms: int) -> None:
+        """The log never got this job."""
+        record = self._inflight.jobs.get(job_id)
+        if record is not None:
+            self._settler.withdraw(record, now_ms)
+
+    def on_tick(self, now_ms: int) -> None:
+        """Time has passed: expire jobs, take up what is due."""
+        for record in self._inflight.deadlines.take_expired(now_ms):
+            self._settler.expire(record, now_ms)
+        for state in self._inflight.take_woken(now_ms):
+            if state.source_due_ms <= now_ms:
+                state.source_due_ms = 0
+            self._advance(state, self._places, now_ms)
+
+    # --- restart -------------------------------------------------------------------------------
+
+    def restore(self, stored: Iterable[ActiveRow], now_ms: int) -> None:
+        """Put stored subjects back. Nothing is issued before `resume`."""
+        for row in stored:
+            rows.restore(self.plan, self._inflight, row, now_ms)
+        self._inflight.dirty.clear()
+
+    def adopt(self, job: Job, stored: CursorInfo | None, now_ms: int) -> None:
+        """A job found in the log after the stored state was made."""
+        state = self._inflight.subjects.get(job.subject)
+        if state is None:
+            state = self._activate(job.subject, stored)
+        rows.adopt(self.plan, self._inflight, state, job, now_ms)
+
+    def settle_only(self, status: JobStatus, stored: CursorInfo | None, now_ms: int) -> None:
+        """A status read while catching up: it counts, but nothing is issued yet."""
+        record = self._inflight.jobs.get(status.job_id)
+        if record is None:
+            self._note_stranger(status, stored)
+        elif record.subject.subject == status.subject:
+            self._settler.report(record, status, now_ms)
+
+    def resume(self, now_ms: int) -> None:
+        """Catching up has ended: every restored subject goes on."""
+        for state in list(self._inflight.subjects.values()):
+            self._advance(state, self._places, now_ms)
+
+    # --- outputs -------------------------------------------------------------------------------
+
+    def take_effects(self) -> SchedulerEffects:
+        """What to do for the inputs since the last call."""
+        effects = self._inflight.effects
+        self._inflight.effects = SchedulerEffects()
+        return effects
+
+    def take_changes(self, now_ms: int) -> Changes:
+        """What to store for the inputs since the last call."""
+        inflight = self._inflight
+        active = [rows.active_row(self.plan, state, now_ms) for state in inflight.dirty]
+        for state in inflight.dirty:
+            state.has_row = True
+        finished = [rows.cursor_info(self.plan, s) for s in inflight.finished.values()]
+        had_row = {s.subject for s in inflight.finished.values() if s.has_row}
+        inflight.dirty.clear()
+        inflight.finished = {}
+        return Changes(active, finished, had_row)
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _activate_for(
+        self, subject: str, latest: int | None, stored: CursorInfo | None
+    ) -> SubjectState | None:
+        """The subject's state, unless the ping tells nothing that its cursors do not know."""
+        cursors = self._known_cursors(subject, stored)
+        if latest is not None and latest <= min(cursors):
+            return None
+        return self._activate(subject, stored)
+
+    def _known_cursors(self, subject: str, stored: CursorInfo | None) -> list[int]:
+        ended = self._inflight.finished.get(subject)
+        if ended is not None:
+            return [state.cursor for state in ended.lambdas]
+        known: Mapping[str, int] = stored.cursors if stored else {}
+        return rows.cursors_per_lambda(self.plan, known)
+
+    def _activate(self, subject: str, stored: CursorInfo | None) -> SubjectState:
+        cursors = self._known_cursors(subject, stored)
+        state = SubjectState(subject, cursors, max(cursors))
+        ended = self._inflight.finished.pop(subject, None)
+        if ended is not None:
+            state.has_row = ended.has_row
+        self._inflight.subjects[subject] = state
+        self._inflight.dirty.add(state)
+        return state
+
+    def _learn(self, state: SubjectState, page: EventPage) -> None:
+        """Put a good page into the buffer, and drop from it what nobody needs any more.
+
+        A short page also tells that nothing else is there, up to the newest id known.
+        """
+        events = page.events
+        end = events[-1].sequence if events else page.query.start - 1
+        if len(events) < page.query.limit:
+            end = max(end, state.newest_known())
+        if end < page.query.start:
+            return
+        buffer = state.buffer
+        if buffer.intervals:
+            buffer.drop_through(min(entry.high for entry in state.lambdas))
+        buffer.add(page.query.start, end, events)
+        if len(buffer.sequences) > self._settings.buffered_events_max:
+            self._cut_buffer(state)
+
+    def _cut_buffer(self, state: SubjectState) -> None:
+        """Keep, for each lambda, one page of what comes next."""
+        buffer = state.buffer
+        windows: list[tuple[int, int]] = []
+        for high in sorted({entry.high for entry in state.lambdas}):
+            end = buffer.covered_to(high + 1)
+            if end is None or (windows and high + 1 <= windows[-1][1]):
+                continue
+            taken = 0
+            for event in buffer.between(high + 1, end):
+                taken += 1
+                if taken == self.plan.page_limit:
+                    end = event.sequence
+                    break
+            windows.append((high + 1, end))
+        buffer.keep_only(windows)
+
+    def _follow_head(self, state: SubjectState, page: EventPage, now_ms: int) -> None:
+        """Learn from a page how far the subject goes."""
+        if state.again:
+            if not state.queries:
+                state.again = False
+                state.head = max(state.head, min(state.newest_known() + 1, SEQUENCE_MAX))
+            return
+        if len(page.events) == page.query.limit:
+            state.faults = 0
+            state.head = max(state.head, min(page.events[-1].sequence + 1, SEQUENCE_MAX))
+            return
+        end = max(page.query.start - 1, state.newest_known())
+        if state.promised > end and state.faults < SOURCE_BEHIND_TRIES:
+            self._inflight.counters.source_behind += 1
+            self._rest_source(state, now_ms)
+            return
+        state.faults = 0
+        state.promised = min(state.promised, end)
+        state.head = end
+
+    def _rest_source(self, state: SubjectState, now_ms: int) -> None:
+        """Ask nothing for this subject for a while."""
+        state.faults += 1
+        wait_ms = backoff_ms(self._settings.source_retry, state.faults, state.subject)
+        state.source_due_ms = now_ms + wait_ms
+        self._inflight.wake_at(state, state.source_due_ms)
+
+    def _on_stranger(self, status: JobStatus, stored: CursorInfo | None, now_ms: int) -> None:
+        found = self._note_stranger(status, stored)
+        if found is not None:
+            self._advance(found, self._places, now_ms)
+
+    def _note_stranger(
+        self, status: JobStatus, stored: CursorInfo | None
+    ) -> SubjectState | None:
+        """Take what an unknown job's report proves; the subject it concerns, if it changed."""
+        counters = self._inflight.counters
+        counters.unknown_statuses += 1
+        place = self.plan.by_name.get((status.topology, status.lambda_id))
+        if place is None or not status.done:
+            return None
+        state = self._inflight.subjects.get(status.subject)
+        if state is None:
+            cursor = self._known_cursors(status.subject, stored)[place]
+            if all(sequence <= cursor for sequence in status.done):
+                counters.repeated_events += len(status.done)
+                return None
+            state = self._activate(status.subject, stored)
+        state.head = max(state.head, *status.done)
+        self._settler.stranger(state, place, status)
+        return state
+
+    def _advance(self, state: SubjectState, places: Iterable[int], now_ms: int) -> None:
+        """Issue, ask, and end the subject's life if nothing is left."""
+        self._issuer.fill(state, places, now_ms)
+        if state.wants:
+            self._issuer.ask(state, now_ms)
+        if state.open_jobs or state.parked or state.queries or state.wants or state.source_due_ms:
+            return
+        if any(entry.high < state.head for entry in state.lambdas):
+            self._issuer.fill(state, self._places, now_ms)
+            self._issuer.ask(state, now_ms)
+            if state.open_jobs or state.parked or state.queries or state.wants:
+                return
+        self._inflight.retire(state)

@@ -1,0 +1,201 @@
+"""What a report, a timeout or a lost job means for the events it was about.
+
+A success is a fact: it counts by (subject, topology, lambda, sequence id), whatever has become of the
+job. A failure counts only for the attempt that is out.
+"""
+
+from collections.abc import Collection
+
+from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState, Parked
+from cape_stream.core.inflight.state import InflightState
+from cape_stream.core.inflight.subject import SubjectState
+from cape_stream.core.plan import DomainPlan, LambdaPlan
+from cape_stream.core.retry import backoff_ms
+from cape_stream.model.status import EventFailure, FailureClass, JobStatus, StatusKind
+
+NO_RESULT = "the handler gave no result for this event"
+TIMED_OUT = "no status within the timeout"
+
+
+class Settler:
+    """Applies outcomes to the in-flight state of one task. Issues nothing."""
+
+    def __init__(self, plan: DomainPlan, inflight: InflightState) -> None:
+        self._plan = plan
+        self._inflight = inflight
+
+    def report(self, record: JobRecord, status: JobStatus, now_ms: int) -> None:
+        """A status of a job that is out."""
+        counters = self._inflight.counters
+        plan = self._plan.lambdas[record.lambda_index]
+        state = record.subject.lambdas[record.lambda_index]
+        if status.kind is StatusKind.HEARTBEAT:
+            counters.heartbeats += 1
+            expires_ms = min(now_ms + record.timeout_ms, record.ceiling_ms)
+            self._inflight.deadlines.move(record, max(record.expires_ms, expires_ms))
+            return
+        self._inflight.release(state, record)
+        if not status.failures and status.done == record.sequences:
+            self._finish(record.subject, plan, state, record.sequences, status)
+            counters.jobs_done += 1
+            return
+        self._report_parts(record, plan, state, status, now_ms)
+
+    def _report_parts(
+        self,
+        record: JobRecord,
+        plan: LambdaPlan,
+        state: LambdaState,
+        status: JobStatus,
+        now_ms: int,
+    ) -> None:
+        """Results that differ from event to event, or that leave some out."""
+        counters = self._inflight.counters
+        failures = {failure.sequence: failure for failure in status.failures}
+        known = set(record.sequences)
+        done = known.intersection(status.done)
+        counters.extra_events += len({*status.done, *failures} - known)
+        handed_back = status.kind is StatusKind.HANDED_BACK
+        counters.handed_back += handed_back
+        excused = handed_back
+        for sequence in record.sequences:
+            if sequence in done:
+                continue
+            failure = failures.get(sequence)
+            if failure is None and not excused:
+                counters.missing_events += 1
+                failure = EventFailure(sequence, FailureClass.BUG, NO_RESULT)
+            self._put_aside(record, plan, state, sequence, failure, now_ms)
+            excused = excused or plan.ordered
+        counters.jobs_done += not handed_back and len(done) == len(known)
+        self._finish(record.subject, plan, state, sorted(done), status)
+
+    def expire(self, record: JobRecord, now_ms: int) -> None:
+        """The job's time is up: the same as a status that says so for every event."""
+        self._inflight.counters.timeouts += 1
+        plan = self._plan.lambdas[record.lambda_index]
+        state = record.subject.lambdas[record.lambda_index]
+        self._inflight.release(state, record)
+        for sequence in record.sequences:
+            failure = EventFailure(sequence, FailureClass.TIMEOUT, TIMED_OUT)
+            self._put_aside(record, plan, state, sequence, failure, now_ms)
+
+    def withdraw(self, record: JobRecord, now_ms: int) -> None:
+        """The log never got the job: as if it had never been issued."""
+        self._inflight.counters.undelivered += 1
+        state = record.subject.lambdas[record.lambda_index]
+        self._inflight.release(state, record)
+        for sequence in record.sequences:
+            parked = record.carried[sequence] if record.carried else Parked(0, 0, now_ms)
+            parked.attempts = record.attempt - 1
+            parked.due_ms = now_ms
+            self._inflight.park(record.subject, state, sequence, parked)
+
+    def stranger(self, subject: SubjectState, place: int, status: JobStatus) -> None:
+        """A report whose job is not out: repeated, given up, or issued by a lost owner."""
+        counters = self._inflight.counters
+        plan = self._plan.lambdas[place]
+        state = subject.lambdas[place]
+        taken: list[int] = []
+        for sequence in status.done:
+            if state.has_done(sequence):
+                counters.repeated_events += 1
+            elif self._takes(subject, plan, state, sequence, status.attempt):
+                taken.append(sequence)
+            else:
+                counters.ignored_successes += 1
+        if taken:
+            counters.late_successes += len(taken)
+            state.unsure_to = max(state.unsure_to, *taken)
+            self._inflight.dirty.add(subject)
+            self._finish(subject, plan, state, taken, status)
+
+    def _takes(
+        self,
+        subject: SubjectState,
+        plan: LambdaPlan,
+        state: LambdaState,
+        sequence: int,
+        attempt: int,
+    ) -> bool:
+        """True if a late success counts; takes the event out of where it waits.
+
+        An ordered topology takes it only from the current or a newer attempt: an older one may
+        still have a rival at work, which must not run beside the next event.
+        """
+        record = state.job_with(sequence)
+        if record is not None:
+            if plan.ordered and attempt < record.attempt:
+                return False
+            if len(record.sequences) == 1:
+                self._inflight.release(state, record)
+            else:
+                record.sequences = [other for other in record.sequences if other != sequence]
+                state.jobs.sort(key=lambda job: job.sequences[0])
+            return True
+        parked = state.parked.get(sequence)
+        if parked is not None:
+            if plan.ordered and attempt < parked.attempts:
+                return False
+            self._inflight.unpark(subject, state, sequence)
+            return True
+        return len(state.done) < plan.window
+
+    def _finish(
+        self,
+        subject: SubjectState,
+        plan: LambdaPlan,
+        state: LambdaState,
+        sequences: Collection[int],
+        status: JobStatus,
+    ) -> None:
+        """Mark events done, keep their outputs, move the cursor."""
+        self._inflight.counters.events_done += len(sequences)
+        if plan.fed and status.outputs:
+            for sequence in sequences:
+                output = status.outputs.get(sequence)
+                if output is not None:
+                    state.outputs[sequence] = output
+        state.settle(sequences)
+        for place in plan.inputs:
+            self._drop_outputs(subject, place)
+
+    def _drop_outputs(self, subject: SubjectState, place: int) -> None:
+        """Forget outputs that every lambda fed by ``place`` is done with."""
+        outputs = subject.lambdas[place].outputs
+        fed = [subject.lambdas[other] for other in self._plan.lambdas[place].fed]
+        for sequence in [q for q in outputs if all(state.has_done(q) for state in fed)]:
+            del outputs[sequence]
+
+    def _put_aside(
+        self,
+        record: JobRecord,
+        plan: LambdaPlan,
+        state: LambdaState,
+        sequence: int,
+        failure: EventFailure | None,
+        now_ms: int,
+    ) -> None:
+        """Park an event of an ended job; without a failure it is due at once and not charged."""
+        parked = record.carried.get(sequence) if record.carried else None
+        if parked is None:
+            parked = Parked(0, 0, now_ms)
+        parked.attempts = record.attempt
+        parked.due_ms = now_ms
+        if failure is not None:
+            self._inflight.counters.events_failed += 1
+            parked.charged += 1
+            salt = f"{record.subject.subject}/{plan.topology}/{plan.lambda_id}"
+            wait_ms = backoff_ms(plan.retry, parked.charged, salt)
+            parked.due_ms += max(wait_ms, failure.retry_after_ms or 0)
+            _remember(parked, failure, now_ms)
+        self._inflight.park(record.subject, state, sequence, parked)
+
+
+def _remember(parked: Parked, failure: EventFailure, now_ms: int) -> None:
+    parked.failure_class = failure.failure_class
+    parked.last_error = failure.error
+    parked.last_ms = now_ms
+    if not parked.first_ms:
+        parked.first_error = failure.error
+        parked.first_ms = now_ms

@@ -1,0 +1,56 @@
+"""Which event queries to make: the fewest that let every lagging topology move.
+
+A query from x with a page limit of n covers [x, x + n - 1] when sequence ids are dense; gaps only
+widen that. So a plan made for dense ids always covers, its queries can be asked at once, and greedy
+from the lowest position is optimal: any plan has to cover the lowest position with a query that
+starts no later, and starting exactly there covers the most above it.
+
+Source: the Cape article, "Tracker": cursors {10, 90, 99, 99}, newest 100, limit 10 give the two
+queries (S, 11, 10) and (S, 91, 10).
+"""
+
+from collections.abc import Iterable
+
+from cape_stream.model.request import EventPage, EventQuery
+
+
+def plan_starts(positions: Iterable[int], limit: int) -> list[int]:
+    """Query starts, ascending, such that every position lies in [start, start + limit - 1]."""
+    starts: list[int] = []
+    covered = -1
+    for position in sorted(positions):
+        if position > covered:
+            starts.append(position)
+            covered = position + limit - 1
+    return starts
+
+
+def plan_queries(
+    subject: str, cursors: Iterable[int], latest: int, limit: int
+) -> list[EventQuery]:
+    """Queries for the topologies whose cursor is below ``latest``."""
+    lagging = (cursor + 1 for cursor in cursors if cursor < latest)
+    return [EventQuery(subject, start, limit) for start in plan_starts(lagging, limit)]
+
+
+def page_fault(page: EventPage) -> str | None:
+    """What is wrong with a source's answer, or None. A faulty page is refused as a whole: a source
+    that breaks its contract once may have left out events too."""
+    query = page.query
+    if len(page.events) > query.limit:
+        return f"{len(page.events)} events returned, more than the {query.limit} asked for"
+    previous = query.start - 1
+    for event in page.events:
+        sequence = event.sequence
+        if type(sequence) is not int:
+            return f"sequence id is not an integer: {sequence!r}"
+        if sequence <= previous:
+            if sequence < query.start:
+                return f"sequence id {sequence} is below the start {query.start}"
+            return f"sequence ids are not ascending: {sequence} after {previous}"
+        if sequence > 2**63 - 1:
+            return f"sequence id is beyond int64: {sequence}"
+        if not isinstance(event.payload, bytes):
+            return f"payload of {sequence} is {type(event.payload).__name__}, not bytes"
+        previous = sequence
+    return None
