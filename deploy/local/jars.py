@@ -121,16 +121,16 @@ def _fetch(cache: Path) -> None:
     jars, partial = cache / "jars", cache / "jars.partial"
     for leftover in (jars, partial):
         shutil.rmtree(leftover, ignore_errors=True)
-    goal = "dependency:copy-dependencies"
-    # Not in the project's folder: Maven would leave a `target` there.
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
     done = subprocess.run(
         [
             maven,
-            "-qB",
+            "-q",
+            "-B",
+            "-Dstyle.color=never",
             "-f",
-            str(POM),
-            goal,
-            "-DincludeScope=runtime",
+            POM,
+            *goal,
             f"-DoutputDirectory={partial}",
         ],
         cwd=cache,

@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -173,23 +174,31 @@ def test_broker_says_why_when_it_cannot_start(monkeypatch: pytest.MonkeyPatch) -
     broker.close()
 
 
-@pytest.mark.kafka
-def test_command_starts_finds_and_stops_a_named_broker() -> None:
+@pytest.fixture
+def broker_name() -> Iterator[str]:
+    """A name for the command, whose broker would outlive a failed test."""
     name = f"test-{os.getpid()}"
+    folder = PROJECT / ".cache" / "brokers" / name
+    yield name
+    LocalBroker(folder).stop()
+    shutil.rmtree(folder)
 
+
+@pytest.mark.kafka
+def test_command_starts_finds_and_stops_a_named_broker(broker_name: str) -> None:
     def run(action: str) -> tuple[int, str]:
-        command = [sys.executable, "deploy/local/broker.py", action, "--name", name]
+        command = [sys.executable, "deploy/local/broker.py", action, "--name", broker_name]
         done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout
 
     before, started, repeated, found = run("status"), run("start"), run("start"), run("status")
     stopped, after = run("stop"), run("status")
 
-    assert before == after == (3, f"broker {name}: not running\n")
+    assert before == after == (3, f"broker {broker_name}: not running\n")
     assert started == repeated == found
     assert started[0] == 0
     assert "bootstrap.servers=127.0.0.1:" in started[1]
-    assert stopped == (0, f"broker {name}: not running\n")
+    assert stopped == (0, f"broker {broker_name}: not running\n")
 
 
 def test_broker_raises_tool_missing_when_there_is_no_java(
