@@ -107,6 +107,11 @@ class Member(Protocol):
         """Deliver these (again), from where they stopped."""
         ...
 
+    def position(self, partition: TopicPartition) -> int | None:
+        """Next offset that `poll` would deliver of an assigned partition, paused or not; None if
+        it is not ours. Known as soon as `MemberListener.assigned` is called for it."""
+        ...
+
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Store next offsets for the group, in the background, outside any transaction.
 
