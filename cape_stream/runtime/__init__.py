@@ -1,0 +1,1 @@
+"""Carries out what core decides: loops, commits, recovery, and the loop of workers."""
