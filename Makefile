@@ -79,7 +79,7 @@ test: setup ## the whole ladder; without Java or Maven all but the Kafka part [A
 
 .PHONY: sim
 sim: setup ## simulated worlds with seeded faults [SEEDS=200] or one of them [SEED=n]
-	@SIM_SEEDS=$(SEEDS) SIM_SEED=$(SEED) $(PY) -m pytest tests/simulation $(ARGS)
+	@SIM_SEEDS=$(SEEDS) $(if $(SEED),SIM_SEED=$(SEED)) $(PY) -m pytest tests/simulation $(ARGS)
 
 .PHONY: check
 check: setup ## ruff, formatting, mypy strict: what a machine can say about the style
@@ -89,7 +89,7 @@ check: setup ## ruff, formatting, mypy strict: what a machine can say about the 
 
 .PHONY: docs
 docs: setup ## run or compile the snippets of README and docs/, follow their links
-	@$(PY) -m pytest tests/tidy/test_docs.py
+	@$(PY) -m pytest tests/tidy/test_docs.py tests/tidy/test_decisions.py
 
 .PHONY: bench
 bench: $(BENCHES) ## every measurement, one after the other (real Kafka; quiet machine, please)

@@ -11,7 +11,23 @@ from typing import TYPE_CHECKING, Any
 from cape_stream.errors import CapeError, Corrupt, Fatal, Fenced, Reject, Retry
 
 if TYPE_CHECKING:
-    from cape_stream.sdk import App, Batch, Domain, Event, Pinger, Topology
+    from cape_stream.sdk import (
+        App,
+        Batch,
+        DeclarationError,
+        Domain,
+        Event,
+        EventResult,
+        FencingToken,
+        HandlerMisuseError,
+        Invalid,
+        Permanent,
+        Pinger,
+        RetrySpec,
+        Throttled,
+        Topology,
+        Transient,
+    )
 
 __version__ = "0.1.0"
 
@@ -20,32 +36,32 @@ __all__ = [
     "Batch",
     "CapeError",
     "Corrupt",
+    "DeclarationError",
     "Domain",
     "Event",
+    "EventResult",
     "Fatal",
     "Fenced",
+    "FencingToken",
+    "HandlerMisuseError",
+    "Invalid",
+    "Permanent",
     "Pinger",
     "Reject",
     "Retry",
+    "RetrySpec",
+    "Throttled",
     "Topology",
+    "Transient",
     "__version__",
 ]
 
-_HOME_OF = {
-    "App": "cape_stream.sdk",
-    "Batch": "cape_stream.sdk",
-    "Domain": "cape_stream.sdk",
-    "Event": "cape_stream.sdk",
-    "Pinger": "cape_stream.sdk",
-    "Topology": "cape_stream.sdk",
-}
-
 
 def __getattr__(name: str) -> Any:
-    """Load a public name from its home module on first use (PEP 562)."""
-    if name not in _HOME_OF:
+    """Load a public name from the SDK on first use (PEP 562)."""
+    if name not in __all__:
         raise AttributeError(f"module 'cape_stream' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
+    value = getattr(import_module("cape_stream.sdk"), name)
     globals()[name] = value
     return value
 

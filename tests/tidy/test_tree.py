@@ -17,7 +17,7 @@ TOP_LEVEL = {
     *("cape_stream", "topics", "schemas", "deploy", "docs", "tests"),
 }
 LADDER = {"unit", "property", "transcripts", "contract", "simulation", "integration", "chaos"}
-RUNGS = LADDER | {"bench", "tidy"}
+FOLDERS = LADDER | {"bench", "tidy", "data"}
 
 # Each has one letter in brackets, so that this file does not hold what it forbids.
 FORBIDDEN = [
@@ -68,7 +68,7 @@ def test_tests_are_sorted_by_rung() -> None:
         if path.is_relative_to(PROJECT / "tests") and len(path.relative_to(PROJECT).parts) > 2
     }
 
-    assert folders - RUNGS == set()
+    assert folders - FOLDERS == set()
 
 
 def test_data_folders_hold_no_code() -> None:

@@ -1,0 +1,1 @@
+"""One unit at a time, no input or output; mirrors the package."""
