@@ -13,11 +13,12 @@ EVERYTHING = None
 
 LAW: dict[str, set[str] | None] = {
     "errors": set(),
+    "shipped": set(),
     "model": set(),
     "core": {"model"},
     "ports": {"model"},
     "runtime": {"core", "ports", "model"},
-    "adapters": {"ports", "model"},
+    "adapters": {"ports", "model", "shipped"},
     "coordination": {"ports", "model"},
     "queues": {"ports", "model"},
     "realtime": {"ports", "model"},
