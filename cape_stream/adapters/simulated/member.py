@@ -1,0 +1,222 @@
+"""A member of a simulated consumer group."""
+
+from collections.abc import Mapping, Sequence
+
+from cape_stream.adapters.simulated.broker import Broker
+from cape_stream.adapters.simulated.group import Seat
+from cape_stream.adapters.simulated.process import SimProcess
+from cape_stream.errors import Retry
+from cape_stream.ports.log import MemberListener, Record, TopicPartition, Watermarks
+
+
+class SimMember:
+    """Implements `Member`; every `poll` is also its heartbeat.
+
+    Args:
+        broker: the log.
+        process: whose member it is.
+        group_name: the group to join.
+        topics: what it wants partitions of.
+        listener: told about them.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        process: SimProcess,
+        group_name: str,
+        topics: Sequence[str],
+        listener: MemberListener,
+    ) -> None:
+        self.group = broker.group(group_name)
+        self.group_name = group_name
+        self._broker = broker
+        self._process = process
+        self._topics = tuple(topics)
+        self._listener = listener
+        self.seat = Seat(0, topics, broker.timeline.now_ms)
+        """The present membership: not valid before the first poll, a new one after it was lost."""
+        self.seat.valid = False
+        self._owned: dict[TopicPartition, int] = {}
+        """What the process knows to be its own, with the next offset to deliver."""
+        self._paused: set[TopicPartition] = set()
+        self._storing: dict[TopicPartition, int] = {}
+        self._heartbeat_ms = 0
+        self._closed = False
+
+    def poll(self, max_records: int, timeout_ms: int) -> list[Record]:
+        """See `Member.poll`; outside a fiber it never waits."""
+        self._process.touch()
+        self._check_up()
+        timeline = self._broker.timeline
+        deadline_ms = timeline.now_ms + timeout_ms
+        if self._broker.dice.happens(self._broker.dice.faults.poll_short):
+            max_records = self._broker.dice.random.randint(1, max_records)
+        while True:
+            self._heartbeat()
+            records = self._fetch(max_records)
+            wait_ms = deadline_ms - timeline.now_ms
+            if records or wait_ms <= 0 or timeline.current is None:
+                return records
+            self._broker.changed.wait(wait_ms)
+            timeline.sleep(self._broker.dice.draw_ms(self._broker.dice.faults.fetch_ms))
+            if not self._broker.up:
+                return []
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        """See `Member.pause`."""
+        self._process.touch()
+        self._paused.update(partition for partition in partitions if partition in self._owned)
+
+    def resume(self, partitions: Sequence[TopicPartition]) -> None:
+        """See `Member.resume`."""
+        self._process.touch()
+        self._paused.difference_update(partitions)
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """See `Member.position`."""
+        self._process.touch()
+        return self._owned.get(partition)
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """See `Member.commit`; stored after a while, lost if the process dies first."""
+        self._process.touch()
+        self._storing.update(offsets)
+        delay_ms = self._broker.dice.draw_ms(self._broker.dice.faults.offsets_ms)
+        if delay_ms and self._broker.timed:
+            self._broker.timeline.after(delay_ms, self._store_unless_gone)
+        else:
+            self._store()
+
+    def close(self) -> None:
+        """See `Member.close`."""
+        if self._closed or not self._process.alive:
+            return
+        self._process.touch()
+        self._put_out_silent()
+        if self.seat.valid:
+            self._let_go(set(self._owned))
+            self._store()
+            self.group.leave(self.seat)
+        else:
+            self._lose_all()
+        self._closed = True
+        self._broker.changed.notify()
+
+    def owns(self, partition: TopicPartition) -> bool:
+        """Whether the process believes that ``partition`` is its own."""
+        return partition in self._owned
+
+    def _check_up(self) -> None:
+        self._broker.check_up()
+        if self._broker.dice.happens(self._broker.dice.faults.poll_retry):
+            raise Retry("the simulated log does not answer this poll")
+
+    def _heartbeat(self) -> None:
+        broker = self._broker
+        self._put_out_silent()
+        if not self.seat.valid:
+            self._lose_all()
+            with broker.lock:
+                self.seat = self.group.join(self._topics, broker.timeline.now_ms)
+            broker.changed.notify()
+        now_ms = broker.timeline.now_ms
+        self.seat.seen_ms = now_ms
+        if now_ms < self._heartbeat_ms:
+            return
+        self._heartbeat_ms = now_ms + broker.dice.draw_ms(broker.dice.faults.heartbeat_ms)
+        target = self.group.target(self.seat)
+        if leaving := set(self._owned) - target:
+            self._let_go(leaving)
+        # A position is known once no open transaction can still move the committed offset.
+        arriving = [p for p in self.group.free(target) if not self.group.undecided(p)]
+        if self.seat.valid and arriving:
+            self._take(arriving)
+
+    def _take(self, arriving: Sequence[TopicPartition]) -> None:
+        committed: dict[TopicPartition, int] = {}
+        for partition in arriving:
+            low = self._kept(partition).low
+            committed[partition] = self.group.offsets.get(partition, low)
+        self.seat.owned.update(arriving)
+        self._owned.update(
+            {partition: self._within(partition, at) for partition, at in committed.items()}
+        )
+        self._paused.update(arriving)
+        self._note("assigned", arriving)
+        self._listener.assigned(arriving)
+        for partition, at in committed.items():
+            if at != self._within(partition, at):
+                self._listener.repositioned(partition, at, self._kept(partition))
+
+    def _let_go(self, leaving: set[TopicPartition]) -> None:
+        if not leaving:
+            return
+        self._note("revoked", sorted(leaving))
+        self._listener.revoked(sorted(leaving))
+        self._store()
+        self._forget(leaving)
+        self.seat.owned -= leaving
+        self._broker.changed.notify()
+
+    def _lose_all(self) -> None:
+        lost = sorted(self._owned)
+        self._forget(set(lost))
+        self._storing.clear()
+        if lost:
+            self._note("lost", lost)
+            self._listener.lost(lost)
+
+    def _forget(self, partitions: set[TopicPartition]) -> None:
+        for partition in partitions:
+            self._owned.pop(partition, None)
+        self._paused -= partitions
+
+    def _put_out_silent(self) -> None:
+        with self._broker.lock:
+            put_out = self.group.put_out_silent(self._broker.timeline.now_ms)
+        if put_out:
+            self._broker.timeline.note(
+                "broker", "put out", f"{len(put_out)} silent of {self.group_name}"
+            )
+            self._broker.changed.notify()
+
+    def _fetch(self, max_records: int) -> list[Record]:
+        ready = [partition for partition in self._owned if partition not in self._paused]
+        self._broker.dice.random.shuffle(ready)
+        records: list[Record] = []
+        for partition in ready:
+            before = self._owned[partition]
+            position = self._within(partition, before)
+            if position != before:
+                self._listener.repositioned(partition, before, self._kept(partition))
+            with self._broker.lock:
+                stored = self._broker.partition(partition)
+                found, self._owned[partition] = stored.read(
+                    position, stored.high, max_records - len(records)
+                )
+            records += found
+            if len(records) == max_records:
+                break
+        return records
+
+    def _within(self, partition: TopicPartition, position: int) -> int:
+        kept = self._kept(partition)
+        return position if kept.low <= position <= kept.high else kept.low
+
+    def _kept(self, partition: TopicPartition) -> Watermarks:
+        stored = self._broker.partition(partition)
+        return Watermarks(stored.low, stored.high)
+
+    def _store_unless_gone(self) -> None:
+        if self._process.alive:
+            self._store()
+
+    def _store(self) -> None:
+        if self.seat.valid:
+            self.group.offsets.update(self._storing)
+        self._storing.clear()
+
+    def _note(self, what: str, partitions: Sequence[TopicPartition]) -> None:
+        detail = " ".join(f"{topic}/{number}" for topic, number in partitions)
+        self._broker.timeline.note(self._process.name, what, detail)
