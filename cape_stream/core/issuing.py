@@ -208,7 +208,15 @@ class Issuer:
         job_id = f"{self._prefix}{self._count:x}"
         sequences = [event.sequence for event in events]
         record = JobRecord(
-            job_id, subject, plan.index, sequences, attempt, charged, now_ms, plan.timeout_ms, carried
+            job_id,
+            subject,
+            plan.index,
+            sequences,
+            attempt,
+            charged,
+            now_ms,
+            plan.timeout_ms,
+            carried,
         )
         counters = self._inflight.counters
         job = Job(

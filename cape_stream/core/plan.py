@@ -135,9 +135,7 @@ def _lambda_plans(
             )
 
 
-def _last_lambdas(
-    topology: TopologySpec, places: Mapping[tuple[str, str], int]
-) -> tuple[int, ...]:
+def _last_lambdas(topology: TopologySpec, places: Mapping[tuple[str, str], int]) -> tuple[int, ...]:
     """Lambdas nobody in the topology waits for: when they are done, all of it is."""
     awaited = {name for entry in topology.lambdas for name in entry.inputs}
     return tuple(

@@ -137,9 +137,7 @@ def adopt(
         return False
     state = subject.lambdas[place]
     fresh = [
-        event.sequence
-        for event in job.events
-        if _adoptable(state, event.sequence, job.attempt)
+        event.sequence for event in job.events if _adoptable(state, event.sequence, job.attempt)
     ]
     if not fresh:
         return False

@@ -151,7 +151,9 @@ class Scheduler:
         self._follow_head(state, page, now_ms)
         self._advance(state, self._places, now_ms)
 
-    def on_request(self, request: SchedulingRequest, stored: CursorInfo | None, now_ms: int) -> None:
+    def on_request(
+        self, request: SchedulingRequest, stored: CursorInfo | None, now_ms: int
+    ) -> None:
         """Everything there is in an interval, decided afresh against the cursors as they are now.
 
         For a tracker that runs elsewhere; its view may be stale by the time it gets here.
@@ -351,9 +353,7 @@ class Scheduler:
         if found is not None:
             self._advance(found, self._places, now_ms)
 
-    def _note_stranger(
-        self, status: JobStatus, stored: CursorInfo | None
-    ) -> SubjectState | None:
+    def _note_stranger(self, status: JobStatus, stored: CursorInfo | None) -> SubjectState | None:
         """Take what an unknown job's report proves; the subject it concerns, if it changed."""
         counters = self._inflight.counters
         counters.unknown_statuses += 1
@@ -378,9 +378,4 @@ class Scheduler:
             self._issuer.ask(state, now_ms)
         if state.open_jobs or state.parked or state.queries or state.wants or state.source_due_ms:
             return
-        if any(entry.high < state.head for entry in state.lambdas):
-            self._issuer.fill(state, self._places, now_ms)
-            self._issuer.ask(state, now_ms)
-            if state.open_jobs or state.parked or state.queries or state.wants:
-                return
         self._inflight.retire(state)

@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from cape_stream.model.cursor import CursorInfo
+from cape_stream.model.dead_letter import DeadLetter
 from cape_stream.model.job import Job
 from cape_stream.model.ping import Ping
 from cape_stream.model.status import JobStatus
@@ -12,14 +13,15 @@ class Codec(Protocol):
     """Pure functions; every ``decode_*`` raises Reject with a short stable reason for bytes it
     does not accept, and never allocates by a length the bytes merely claim.
 
-    A key that names the subject must agree with the record; sequence ids are checked.
+    A key that names the subject must agree with the record; sequence ids are checked. A null
+    value is refused as ``null value``; where it is a tombstone, the caller does not ask.
     """
 
     def encode_ping(self, ping: Ping) -> bytes:
         """Raises Reject naming field and value when the ping is not valid."""
         ...
 
-    def decode_ping(self, key: bytes | None, value: bytes) -> Ping:
+    def decode_ping(self, key: bytes | None, value: bytes | None) -> Ping:
         """A ping from its record."""
         ...
 
@@ -27,7 +29,7 @@ class Codec(Protocol):
         """Hot path."""
         ...
 
-    def decode_job(self, value: bytes, queue: str) -> Job:
+    def decode_job(self, value: bytes | None, queue: str) -> Job:
         """A job; ``queue`` is the one its topic names."""
         ...
 
@@ -35,7 +37,7 @@ class Codec(Protocol):
         """Hot path of workers."""
         ...
 
-    def decode_status(self, key: bytes | None, value: bytes) -> JobStatus:
+    def decode_status(self, key: bytes | None, value: bytes | None) -> JobStatus:
         """Hot path of dispatchers."""
         ...
 
@@ -43,6 +45,14 @@ class Codec(Protocol):
         """Hot path: one per subject and commit."""
         ...
 
-    def decode_cursors(self, value: bytes) -> CursorInfo:
+    def decode_cursors(self, value: bytes | None) -> CursorInfo:
         """A cursor info row."""
+        ...
+
+    def encode_dead_letter(self, letter: DeadLetter) -> bytes:
+        """The letter with the refused record's bytes unchanged."""
+        ...
+
+    def decode_dead_letter(self, value: bytes | None) -> DeadLetter:
+        """A dead letter from its record; for tools and people."""
         ...

@@ -1,0 +1,311 @@
+"""The dispatcher as a `Processor`: records in, decoded and routed to the scheduler; jobs out.
+
+Knows topics, keys and bytes; decides nothing about jobs. Row keys: ``a`` + subject for an active
+row, ``c`` + subject for a cursor info.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from zlib import crc32
+
+from msgspec import msgpack
+
+from cape_stream.core.plan import DomainPlan
+from cape_stream.core.scheduler import Scheduler, SchedulerSettings
+from cape_stream.errors import Corrupt, Reject
+from cape_stream.model.active_row import ActiveRow
+from cape_stream.model.cursor import CursorInfo
+from cape_stream.model.dead_letter import DeadLetter
+from cape_stream.model.job import Job
+from cape_stream.model.ping import Ping
+from cape_stream.model.request import EventPage, QueryFault
+from cape_stream.model.status import JobStatus
+from cape_stream.model.subject import partition_of
+from cape_stream.model.topic_names import TopicNames
+from cape_stream.ports.codec import Codec
+from cape_stream.ports.log import FailedSend, Record, Write
+from cape_stream.runtime.processor import Effects, RowReader, TaskId
+
+ACTIVE_PREFIX = b"a"
+CURSOR_PREFIX = b"c"
+
+_encode_active = msgpack.Encoder().encode
+_decode_active = msgpack.Decoder(ActiveRow).decode
+
+
+@dataclass(slots=True)
+class IntakeCounters:
+    """Records that were not what they should be; each grows only."""
+
+    dead_letters: int = 0
+    null_values: int = 0
+    """Records with a key and no value: skipped, they say nothing."""
+    forwarded_pings: int = 0
+    """Pings on a partition that does not own their subject: sent to the one that does."""
+    swept_subjects: int = 0
+    """Subjects a sweep found lagging though nothing was under way for them."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Routing:
+    """Names and numbers a dispatcher needs to route records."""
+
+    names: TopicNames
+    domain: str
+    partitions: int
+
+
+class DispatchProcessor:
+    """One task of a dispatcher. Implements `cape_stream.runtime.processor.Processor`."""
+
+    def __init__(
+        self,
+        plan: DomainPlan,
+        codec: Codec,
+        routing: Routing,
+        task: TaskId,
+        epoch: int,
+        settings: SchedulerSettings | None = None,
+    ) -> None:
+        self.scheduler = Scheduler(plan, partition=task.partition, epoch=epoch, settings=settings)
+        self._codec = codec
+        self._routing = routing
+        self._partition = task.partition
+        self._pings = routing.names.pings(routing.domain)
+        self._job_topics = {entry.queue: routing.names.jobs(entry.queue) for entry in plan.lambdas}
+        self._intake = IntakeCounters()
+
+    # --- restart -------------------------------------------------------------------------------
+
+    def restore(self, rows: Iterator[tuple[bytes, bytes]], now_ms: int) -> None:
+        """Active rows of the table."""
+        self.scheduler.restore((self._active(value) for _, value in rows), now_ms)
+
+    def _active(self, value: bytes) -> ActiveRow:
+        try:
+            return _decode_active(value)
+        except ValueError as error:
+            raise Corrupt(f"active row does not decode: {error}") from error
+
+    def adopt(self, outputs: Sequence[Record], read_rows: RowReader, now_ms: int) -> None:
+        """Jobs this task or an earlier owner of it has issued."""
+        jobs: list[Job] = []
+        for record in outputs:
+            if record.value is None:
+                continue
+            try:
+                job = self._codec.decode_job(
+                    record.value, self._routing.names.queue_of(record.topic)
+                )
+            except Reject:
+                continue
+            if job.domain == self._routing.domain and job.partition == self._partition:
+                jobs.append(job)
+        stored = self._stored((job.subject for job in jobs), read_rows)
+        for job in jobs:
+            self.scheduler.adopt(job, stored.get(job.subject), now_ms)
+
+    def catch_up(self, records: Sequence[Record], read_rows: RowReader, now_ms: int) -> Effects:
+        """Statuses that were waiting when the task was restored."""
+        effects = Effects()
+        statuses = self._decoded_statuses(records, effects)
+        stored = self._stored((status.subject for status in statuses), read_rows)
+        for status in statuses:
+            self.scheduler.settle_only(status, stored.get(status.subject), now_ms)
+        return effects
+
+    def resume(self, now_ms: int) -> Effects:
+        """Everything restored goes on."""
+        self.scheduler.resume(now_ms)
+        return self._effects(Effects())
+
+    # --- running -------------------------------------------------------------------------------
+
+    def step(self, records: Sequence[Record], read_rows: RowReader, now_ms: int) -> Effects:
+        """Pings and statuses."""
+        effects = Effects()
+        values: list[Ping | JobStatus] = []
+        for record in records:
+            value = self._decode(record, effects)
+            if value is not None:
+                values.append(value)
+        stored = self._stored((value.subject for value in values), read_rows)
+        scheduler = self.scheduler
+        for value in values:
+            if isinstance(value, Ping):
+                scheduler.on_ping(value.subject, value.latest, stored.get(value.subject), now_ms)
+            else:
+                scheduler.on_status(value, stored.get(value.subject), now_ms)
+        return self._effects(effects)
+
+    def answer(self, answers: Sequence[EventPage | QueryFault], now_ms: int) -> Effects:
+        """Answers of the source."""
+        for answer in answers:
+            if isinstance(answer, EventPage):
+                self.scheduler.on_page(answer, now_ms)
+            else:
+                self.scheduler.on_fault(answer, now_ms)
+        return self._effects(Effects())
+
+    def undelivered(self, failed: Sequence[FailedSend], now_ms: int) -> Effects:
+        """Jobs the log never got; forwarded pings need no mending, pings may be lost."""
+        for send in failed:
+            if send.topic in self._job_topics.values() and send.value is not None:
+                job = self._codec.decode_job(send.value, "")
+                if job.domain == self._routing.domain and job.partition == self._partition:
+                    self.scheduler.on_undelivered(job.job_id, now_ms)
+        return self._effects(Effects())
+
+    def tick(self, now_ms: int) -> Effects:
+        """Expiries and due times."""
+        self.scheduler.on_tick(now_ms)
+        return self._effects(Effects())
+
+    def next_ms(self) -> int | None:
+        """When something expires or is due."""
+        return self.scheduler.next_ms()
+
+    def sweep(self, rows: Iterable[tuple[bytes, bytes]], now_ms: int) -> Effects:
+        """Cursor infos: ping every subject with a lagging topology that nothing is done for."""
+        for _, value in rows:
+            info = self._cursors(value)
+            if info is None or self.scheduler.holds(info.subject):
+                continue
+            topologies = self.scheduler.plan.topologies
+            if any(info.cursors.get(t.name, t.start - 1) < info.latest for t in topologies):
+                self._intake.swept_subjects += 1
+                self.scheduler.on_ping(info.subject, info.latest, info, now_ms)
+        return self._effects(Effects())
+
+    def changes(self, now_ms: int) -> dict[bytes, bytes | None]:
+        """Rows as of this moment."""
+        changes = self.scheduler.take_changes(now_ms)
+        rows: dict[bytes, bytes | None] = {}
+        for row in changes.active:
+            rows[ACTIVE_PREFIX + row.subject.encode()] = _encode_active(row)
+        encode_cursors = self._codec.encode_cursors
+        for info in changes.finished:
+            subject = info.subject.encode()
+            rows[CURSOR_PREFIX + subject] = encode_cursors(info)
+            if info.subject in changes.had_row:
+                rows[ACTIVE_PREFIX + subject] = None
+        return rows
+
+    def load(self) -> int:
+        """Jobs that are out and subjects in memory."""
+        return self.scheduler.open_jobs + self.scheduler.active_subjects
+
+    def counters(self) -> Mapping[str, int]:
+        """Scheduler's and intake's counters."""
+        return asdict(self.scheduler.counters) | asdict(self._intake)
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _decode(self, record: Record, effects: Effects) -> Ping | JobStatus | None:
+        """The record's value, or None after it was dead-lettered, skipped or forwarded."""
+        topic, _, _, _, key, value = record
+        if value is None and key is not None:
+            self._intake.null_values += 1
+            return None
+        try:
+            if value is None:
+                raise Reject("null key and null value")
+            if topic == self._pings:
+                ping = self._codec.decode_ping(key, value)
+                assert key is not None, "the codec refuses a ping without a key"
+                owner = crc32(key) % self._routing.partitions
+                if owner != self._partition:
+                    self._intake.forwarded_pings += 1
+                    effects.outputs.append(Write(topic, owner, key, value))
+                    return None
+                return ping
+            status = self._codec.decode_status(key, value)
+            if status.partition != self._partition or status.domain != self._routing.domain:
+                raise Reject(
+                    f"status of task {status.domain}-{status.partition} on the partition of"
+                    f" task {self._routing.domain}-{self._partition}"
+                )
+            return status
+        except Reject as error:
+            self._bury(record, error.reason, effects)
+            return None
+
+    def _decoded_statuses(self, records: Sequence[Record], effects: Effects) -> list[JobStatus]:
+        values = (self._decode(record, effects) for record in records)
+        return [value for value in values if isinstance(value, JobStatus)]
+
+    def _bury(self, record: Record, reason: str, effects: Effects) -> None:
+        """Keep an unusable record, unchanged, where people can find it."""
+        self._intake.dead_letters += 1
+        letter = DeadLetter(
+            record.topic, record.partition, record.offset, reason, record.key, record.value
+        )
+        effects.committed.append(self._dead_letter_write(letter))
+
+    def _dead_letter_write(self, letter: DeadLetter) -> Write:
+        value = self._codec.encode_dead_letter(letter)
+        return Write(self._routing.names.dead_letters, 0, letter.key, value)
+
+    def _stored(
+        self, subjects: Iterable[str], read_rows: RowReader
+    ) -> dict[str, CursorInfo | None]:
+        """Stored cursors of the subjects that are not in memory."""
+        holds = self.scheduler.holds
+        cold = list(dict.fromkeys(subject for subject in subjects if not holds(subject)))
+        if not cold:
+            return {}
+        values = read_rows([CURSOR_PREFIX + subject.encode() for subject in cold])
+        return {subject: self._cursors(value) for subject, value in zip(cold, values, strict=True)}
+
+    def _cursors(self, value: bytes | None) -> CursorInfo | None:
+        if value is None:
+            return None
+        try:
+            return self._codec.decode_cursors(value)
+        except Reject as error:
+            raise Corrupt(f"cursor row does not decode: {error.reason}") from error
+
+    def _effects(self, effects: Effects) -> Effects:
+        """Turn what the scheduler wants into records and questions."""
+        wanted = self.scheduler.take_effects()
+        encode_job = self._codec.encode_job
+        topics = self._job_topics
+        outputs = effects.outputs
+        for job in wanted.jobs:
+            partition = self._partition if job.attempt == 1 else self._other_partition(job)
+            key = job.subject.encode()
+            outputs.append(Write(topics[job.queue], partition, key, encode_job(job)))
+        for job, size in wanted.oversized:
+            reason = (
+                f"event {job.events[0].sequence} for {job.topology}/{job.lambda_id} has {size}"
+                " bytes, more than a job may have"
+            )
+            letter = DeadLetter(
+                topics[job.queue], self._partition, -1, reason, job.subject.encode(), None
+            )
+            self._intake.dead_letters += 1
+            effects.committed.append(self._dead_letter_write(letter))
+        effects.queries.extend(wanted.queries)
+        return effects
+
+    def _other_partition(self, job: Job) -> int:
+        """Where a reissue goes: away from a partition whose worker may be stuck."""
+        partitions = self._routing.partitions
+        if partitions == 1:
+            return 0
+        step = 1 + partition_of(job.job_id.encode(), partitions - 1)
+        return (self._partition + step) % partitions
+
+
+def dispatcher_factory(
+    plan: DomainPlan,
+    codec: Codec,
+    routing: Routing,
+    settings: SchedulerSettings | None = None,
+) -> Callable[[TaskId, int], DispatchProcessor]:
+    """``make_processor`` of a `TaskGroup` for one domain."""
+
+    def make(task: TaskId, epoch: int) -> DispatchProcessor:
+        return DispatchProcessor(plan, codec, routing, task, epoch, settings)
+
+    return make

@@ -1,0 +1,167 @@
+"""Bringing a task's state back: the table from the changelog, the issued outputs from their topics.
+
+Runs in the background and touches nothing but the table, which only this task's rows are
+written in, and its own reader. Steps:
+
+1. the table is brought from its own position to the end of the changelog; if it cannot be trusted (the
+   changelog no longer reaches back to it, or ends before it) it is wiped and rebuilt
+2. the engine's own row tells the last epoch and, per output topic, from where on outputs may be
+   unaccounted for
+3. a processor of the next epoch gets the active rows and those outputs
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from cape_stream.ports.clock import Clock
+from cape_stream.ports.log import Log, Reader, Record, TopicPartition
+from cape_stream.ports.table import Table
+from cape_stream.runtime.processor import Processor, TaskGroup, TaskId
+
+META_KEY = b"\x00meta"
+"""The engine's own row of a task; processors' row keys do not begin with a zero byte."""
+BULK_RECORDS = 50_000
+"""From this many changelog offsets on the table is loaded in bulk."""
+
+
+class RestoreCancelledError(Exception):
+    """The partition left us while it was being restored."""
+
+
+@dataclass(slots=True)
+class TaskMeta:
+    """What the engine itself remembers of a task."""
+
+    epoch: int = 0
+    """Epoch of the last owner that committed."""
+    bounds: dict[str, int] = field(default_factory=dict)
+    """Output topic → offset from which on outputs may be unaccounted for in the rows."""
+
+    def encode(self) -> bytes:
+        """As a row value."""
+        return json.dumps({"epoch": self.epoch, "bounds": self.bounds}).encode()
+
+    @staticmethod
+    def decode(value: bytes | None) -> "TaskMeta":
+        """From a row value; an absent one is a task nobody ever owned."""
+        if value is None:
+            return TaskMeta()
+        fields = json.loads(value)
+        return TaskMeta(int(fields["epoch"]), {k: int(v) for k, v in fields["bounds"].items()})
+
+
+@dataclass(slots=True)
+class Restored:
+    """A task that is ready to claim its partition."""
+
+    processor: Processor
+    epoch: int
+    bounds: dict[str, int]
+    replay_ends: dict[TopicPartition, int]
+    rows_replayed: int
+    adopted_from: int
+    """Output records looked at."""
+    repaired: str | None
+    """What was wrong with the local table, if it had to be rebuilt; one line for people."""
+
+
+class Recovery:
+    """Restores tasks; safe to run for several at a time."""
+
+    def __init__(self, log: Log, table: Table, clock: Clock) -> None:
+        self._log = log
+        self._table = table
+        self._clock = clock
+
+    def restore(self, group: TaskGroup, task: TaskId, wanted: Callable[[], bool]) -> Restored:
+        """Run all steps for one task.
+
+        Args:
+            wanted: asked now and then; once it says False the work stops.
+
+        Raises:
+            RestoreCancelledError: ``wanted`` said False.
+            Retry: the log is away; start again later.
+        """
+        reader = self._log.reader()
+        try:
+            replayed, repaired = self._replay(reader, group, task, wanted)
+            meta = TaskMeta.decode(self._table.get_many(str(task), [META_KEY])[0])
+            ends = {
+                TopicPartition(topic, task.partition): reader.watermarks(
+                    TopicPartition(topic, task.partition)
+                ).high
+                for topic in group.replayed_first
+            }
+            processor = group.make_processor(task, meta.epoch + 1)
+            now_ms = self._clock.now_ms()
+            processor.restore(self._table.scan(str(task), group.restored_prefix), now_ms)
+            bounds, adopted = self._adopt(reader, group, task, meta, processor)
+            return Restored(processor, meta.epoch + 1, bounds, ends, replayed, adopted, repaired)
+        finally:
+            reader.close()
+
+    def _replay(
+        self, reader: Reader, group: TaskGroup, task: TaskId, wanted: Callable[[], bool]
+    ) -> tuple[int, str | None]:
+        """Bring the table to the end of the changelog; how many records, and what was repaired."""
+        name = str(task)
+        changelog = TopicPartition(group.changelog, task.partition)
+        kept = reader.watermarks(changelog)
+        start = self._table.position(name)
+        repaired: str | None = None
+        if start is not None and not kept.low <= start <= kept.high:
+            repaired = (
+                f"{name}: local table stands at offset {start} of {changelog.topic}"
+                f"[{changelog.partition}], which keeps {kept.low} to {kept.high}: rebuilding it"
+            )
+            start = None
+        if start is None:
+            self._table.clear(name)
+            start = kept.low
+        count = 0
+
+        def batches() -> Iterator[dict[bytes, bytes | None]]:
+            nonlocal count
+            for records in reader.read(changelog, start, kept.high):
+                if not wanted():
+                    raise RestoreCancelledError(name)
+                count += len(records)
+                yield {record.key: record.value for record in records if record.key is not None}
+
+        if kept.high - start > BULK_RECORDS:
+            self._table.load(name, batches())
+        else:
+            for rows in batches():
+                self._table.write(name, rows, start)
+        self._table.write(name, {}, kept.high)
+        return count, repaired
+
+    def _adopt(
+        self,
+        reader: Reader,
+        group: TaskGroup,
+        task: TaskId,
+        meta: TaskMeta,
+        processor: Processor,
+    ) -> tuple[dict[str, int], int]:
+        """Show the processor what was issued and may not be accounted for; the new bounds."""
+        bounds: dict[str, int] = {}
+        looked_at = 0
+        name = str(task)
+
+        def read_rows(keys: Sequence[bytes]) -> list[bytes | None]:
+            return self._table.get_many(name, keys)
+
+        for topic in group.outputs:
+            partition = TopicPartition(topic, task.partition)
+            kept = reader.watermarks(partition)
+            start = min(max(meta.bounds.get(topic, kept.low), kept.low), kept.high)
+            records: list[Record] = []
+            for batch in reader.read(partition, start, kept.high):
+                records.extend(batch)
+            processor.adopt(records, read_rows, self._clock.now_ms())
+            looked_at += len(records)
+            bounds[topic] = kept.high
+        return bounds, looked_at

@@ -1,0 +1,33 @@
+"""Bounds and periods of the engine."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class EngineSettings:
+    """One field, one reason. The defaults are what the benchmarks run with."""
+
+    commit_interval_ms: int = 100
+    """How often state goes out. Longer costs less and replays more after a crash."""
+    poll_records_max: int = 500
+    """Most records taken in one turn; bounds how long a turn may take."""
+    idle_poll_ms: int = 20
+    """Longest wait for records when nothing else is due."""
+    busy_poll_ms: int = 1
+    """Longest wait for records while answers of sources or commits are expected."""
+    load_max: int = 50_000
+    """Jobs out plus subjects in memory, over all tasks, above which no pings are taken."""
+    restores_max: int = 2
+    """Tasks restored at a time; the others go on working or wait."""
+    close_timeout_ms: int = 10_000
+    """How long a graceful stop may wait for the log."""
+    sweep_interval_ms: int = 60_000
+    """Pause between two sweeps over a task's own table; 0 switches them off."""
+    sweep_rows: int = 500
+    """Rows per turn that a sweep looks at."""
+    source_calls_max: int = 8
+    """Calls to one source at a time."""
+    source_batch_max: int = 200
+    """Most queries in one call to a source."""
+    source_timeout_ms: int = 30_000
+    """A call that takes longer is given up; its subjects are asked again, each alone."""
