@@ -1,7 +1,7 @@
 """In-flight state ↔ the plain rows that are stored.
 
-A restored subject takes nothing for granted: every lambda looks again from its cursor on, skipping what
-is done, out or parked. So a gap that a crash left below a job that did get out is found.
+A restored subject takes nothing for granted: every lambda looks again from its cursor on, skipping
+what is done, out or parked. So a gap that a crash left below a job that did get out is found.
 """
 
 from collections.abc import Mapping

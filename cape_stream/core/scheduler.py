@@ -10,6 +10,7 @@ in `take_changes`.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from cape_stream.core import rows
 from cape_stream.core.effects import SchedulerCounters, SchedulerEffects
@@ -312,12 +313,9 @@ class Scheduler:
             end = buffer.covered_to(high + 1)
             if end is None or (windows and high + 1 <= windows[-1][1]):
                 continue
-            taken = 0
-            for event in buffer.between(high + 1, end):
-                taken += 1
-                if taken == self.plan.page_limit:
-                    end = event.sequence
-                    break
+            page = list(islice(buffer.between(high + 1, end), self.plan.page_limit))
+            if len(page) == self.plan.page_limit:
+                end = page[-1].sequence
             windows.append((high + 1, end))
         buffer.keep_only(windows)
 

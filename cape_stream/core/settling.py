@@ -1,7 +1,7 @@
 """What a report, a timeout or a lost job means for the events it was about.
 
-A success is a fact: it counts by (subject, topology, lambda, sequence id), whatever has become of the
-job. A failure counts only for the attempt that is out.
+A success is a fact: it counts by (subject, topology, lambda, sequence id), whatever has become of
+the job. A failure counts only for the attempt that is out.
 """
 
 from collections.abc import Collection

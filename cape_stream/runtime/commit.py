@@ -1,9 +1,9 @@
 """State on its way out: one transaction at a time for all tasks of this member.
 
-    IDLE → take → PREPARED → every recorded output acknowledged → COMMITTING → landed or failed → IDLE
+    IDLE → take → PREPARED → all recorded outputs acknowledged → COMMITTING → landed or failed → IDLE
 
-A commit is of one moment: it is taken between two polls and holds the rows and exactly the offsets that
-made them. It waits (without holding the loop up) until the log has every output its rows
+A commit is of one moment: it is taken between two polls and holds the rows and exactly the offsets
+that made them. It waits (without holding the loop up) until the log has every output its rows
 record, then runs in the background. If it fails, what it held goes into the next one; a newer
 value of a row replaces the older.
 """

@@ -1,7 +1,7 @@
 """A keyed counter: the smallest `Processor` with state, to keep the engine honest.
 
-Counts records per key and appends each new count to an output topic, exactly once: the output goes out
-with the commit that stores the count. It is also what the keyed-update benchmark runs.
+Counts records per key and appends each new count to an output topic, exactly once: the output goes
+out with the commit that stores the count. It is also what the keyed-update benchmark runs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -3,8 +3,8 @@
 Runs in the background and touches nothing but the table, which only this task's rows are
 written in, and its own reader. Steps:
 
-1. the table is brought from its own position to the end of the changelog; if it cannot be trusted (the
-   changelog no longer reaches back to it, or ends before it) it is wiped and rebuilt
+1. the table is brought from its own position to the end of the changelog; if it cannot be trusted
+   (the changelog no longer reaches back to it, or ends before it) it is wiped and rebuilt
 2. the engine's own row tells the last epoch and, per output topic, from where on outputs may be
    unaccounted for
 3. a processor of the next epoch gets the active rows and those outputs
