@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from cape_stream.adapters.simulated.broker import Broker
 from cape_stream.adapters.simulated.faults import Span
+from cape_stream.adapters.simulated.group import Seat
 from cape_stream.adapters.simulated.member import SimMember
 from cape_stream.adapters.simulated.partition import Transaction, TransactionState
 from cape_stream.adapters.simulated.process import SimProcess
@@ -43,15 +44,18 @@ class SimCommitter:
         broker.check_up()
         if broker.dice.happens(faults.commit_retry):
             raise Retry("the simulated coordinator is loading")
+        seat = member.seat
         transaction = Transaction()
         timeout = broker.timeout(transaction, member.group)
         try:
             last = self._write(writes, transaction)
             self._pass(faults.commit_write_ms)
-            self._check_owner(offsets, member)
+            self._check_open(transaction)
+            self._check_owner(offsets, member, seat)
             transaction.offsets = dict(offsets)
             member.group.begin(transaction)
             self._pass(faults.commit_end_ms)
+            self._check_open(transaction)
             broker.check_up()
             if broker.dice.happens(faults.commit_abort):
                 raise Retry("the simulated transaction was aborted")
@@ -61,8 +65,6 @@ class SimCommitter:
             raise
         timeout.cancel()
         broker.end(transaction, member.group, TransactionState.COMMITTED)
-        if transaction.state is TransactionState.ABORTED:
-            raise Retry("the simulated transaction timed out")
         broker.timeline.note(self._process.name, "committed", f"{len(writes)} rows")
         self._pass(faults.commit_answer_ms)
         return last
@@ -82,14 +84,21 @@ class SimCommitter:
                 last[to] = broker.partition(to).append(to, key, value, now_ms, transaction)
         return last
 
-    def _check_owner(self, offsets: Mapping[TopicPartition, int], member: SimMember) -> None:
+    def _check_owner(
+        self, offsets: Mapping[TopicPartition, int], member: SimMember, seat: Seat
+    ) -> None:
         with self._broker.lock:
             member.group.put_out_silent(self._broker.timeline.now_ms)
-            if not member.seat.valid:
+            if not seat.valid:
                 raise Fenced(f"{self._name}: the group has put this member out")
             foreign = [partition for partition in offsets if not member.owns(partition)]
         if foreign:
             raise Fenced(f"{self._name}: {foreign[0].topic}/{foreign[0].partition} is not ours")
+
+    @staticmethod
+    def _check_open(transaction: Transaction) -> None:
+        if transaction.state is not TransactionState.OPEN:
+            raise Retry("the simulated transaction timed out")
 
     def _pass(self, span: Span) -> None:
         """Let time pass; the process may die or be stopped meanwhile."""
