@@ -17,9 +17,6 @@ class Executor(StrEnum):
     """A thread of the worker: for handlers that wait for something."""
     PROCESS = "process"
     """A child process beside each slot: for handlers that compute, or that may crash."""
-    INLINE = "inline"
-    """The worker's own loop thread, one job after the other: for handlers of microseconds. While
-    one runs the worker does nothing else, so its jobs get no heartbeats."""
 
 
 class HandlerKey(NamedTuple):

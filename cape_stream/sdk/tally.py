@@ -6,14 +6,10 @@ from types import TracebackType
 from typing import Self
 
 from cape_stream.model.job import Job
-from cape_stream.model.status import ERROR_HEAD_CHARS_MAX, EventFailure, FailureClass
+from cape_stream.model.status import EventFailure, FailureClass
 from cape_stream.runtime.worker_handler import JobOutcome
 from cape_stream.sdk.batch import Batch, Event, EventResult
 from cape_stream.sdk.failures import HandlerMisuseError, classify, failure_of
-
-ERROR_CHARS_PER_JOB = 65_536
-"""All error texts of one status together stay about below this, so that 10,000 failures still
-fit one record."""
 
 LOG_INTERVAL_MS = 1_000
 """At most one log line per lambda and this long: a lambda may fail for a million subjects."""
@@ -116,7 +112,6 @@ class Tally:
                     outputs[event.sequence] = result.output
         failures += self._failures_of(left)
         failures.sort(key=lambda failure: failure.sequence)
-        _bound_texts(failures)
         return JobOutcome(done, outputs, failures, self._ignored)
 
     def _failures_of(self, left: list[int]) -> list[EventFailure]:
@@ -152,11 +147,3 @@ class Tally:
 def shorten(value: object) -> str:
     """Name a value in an error text, whatever it is."""
     return f"{type(value).__name__} {value!r}"[:120]
-
-
-def _bound_texts(failures: list[EventFailure]) -> None:
-    """Cut all texts but the first, if together they would be too long for a record."""
-    chars_max = ERROR_CHARS_PER_JOB // max(1, len(failures))
-    if chars_max < ERROR_HEAD_CHARS_MAX:
-        for failure in failures[1:]:
-            failure.error = failure.error[:chars_max]

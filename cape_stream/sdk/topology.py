@@ -23,7 +23,7 @@ MAX_BATCH_MAX = 10_000
 WINDOW_MAX = 1_000_000
 QUEUE_DEFAULT = "general"
 
-ExecutorName = Literal["thread", "process", "inline"]
+ExecutorName = Literal["thread", "process"]
 Start = int | Literal["earliest"]
 H = TypeVar("H", bound=HandlerFunction)
 
@@ -95,8 +95,8 @@ class Topology:
             inputs: handlers of this topology, declared above, whose outputs it takes.
             name: the lambda id; the function's name unless given. It is part of the state, so
                 renaming a function without it makes a new lambda.
-            executor: ``thread``, ``process`` or ``inline``; None takes what the worker is set
-                to. See `cape_stream.runtime.worker_handler.Executor`.
+            executor: ``thread`` for a handler that waits, ``process`` for one that computes or
+                may crash; None takes what the worker is set to. Async handlers have a loop.
 
         Raises:
             DeclarationError: names the value, the place, and what to write instead.
