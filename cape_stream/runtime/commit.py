@@ -1,6 +1,6 @@
 """State on its way out: one transaction at a time for all tasks of this member.
 
-    IDLE → take → PREPARED → all recorded outputs acknowledged → COMMITTING → landed or failed → IDLE
+   IDLE → take → PREPARED → all recorded outputs acknowledged → COMMITTING → landed or failed → IDLE
 
 A commit is of one moment: it is taken between two polls and holds the rows and exactly the offsets
 that made them. It waits (without holding the loop up) until the log has every output its rows
@@ -145,6 +145,8 @@ class CommitPipeline:
 
     def _run(self, commit: Commit, member: Member) -> None:
         """In the background: the transaction, then the table."""
+        if not all(task.open for task in commit.tasks):
+            raise Fenced("a task of this commit has left since it was taken")
         last = self._committer.commit(commit.writes(), commit.offsets, member)
         for task in commit.tasks:
             if task.name in commit.meta and task.open:
