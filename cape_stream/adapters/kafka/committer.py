@@ -1,0 +1,219 @@
+"""The transactional committer: changelog records and consumed offsets, together or not at all.
+
+The order inside a commit matters for whoever takes a partition over:
+
+1. the proof of membership is taken; it carries the epoch the broker will check (KIP-447);
+2. the records are written and *acknowledged*;
+3. the offsets are sent, which is where an outdated member is refused;
+4. the transaction is committed.
+
+Because records are in the log before the offsets are pending, a new owner that waits for stable
+offsets and then reads the changelog up to its high watermark misses nothing, even if a stopped
+process wakes up between 3 and 4.
+
+A commit whose answer does not come is asked for again until the outcome is known; it is never
+reported as refused while it might have happened.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
+
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Producer as KafkaClient
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from cape_stream.adapters.kafka.client_log import LOGGER, ClientLog
+from cape_stream.adapters.kafka.failures import (
+    MISCONFIGURED,
+    OUTDATED_MEMBERSHIP,
+    REFUSED,
+    kafka_error,
+    typed,
+)
+from cape_stream.adapters.kafka.member import GroupMetadata, KafkaMember
+from cape_stream.adapters.kafka.settings import KafkaSettings
+from cape_stream.errors import Fatal, Retry
+from cape_stream.ports.log import Member, TopicPartition, Write
+
+ATTEMPT_S = 2.0
+"""How long one attempt at a step may take before it is asked for again."""
+PAUSE_S = 0.05
+FULL_QUEUE_WAIT_S = 0.05
+
+
+class KafkaCommitter:
+    """See `cape_stream.ports.log.Committer`. One thread at a time."""
+
+    def __init__(self, settings: KafkaSettings, name: str) -> None:
+        self._settings = settings
+        self._name = name
+        self._log = ClientLog(f"committer {name}")
+        self._client: KafkaClient | None = None
+        self._is_closed = False
+
+    def commit(
+        self,
+        writes: Sequence[Write],
+        offsets: Mapping[TopicPartition, int],
+        member: Member,
+    ) -> Mapping[TopicPartition, int]:
+        """See `Committer.commit`.
+
+        Ownership is proved only by offsets: a commit without any is not fenced.
+        """
+        assert isinstance(member, KafkaMember), "a Kafka committer commits for Kafka members"
+        client = self._ready()
+        metadata = member.ownership(offsets)
+        last: dict[TopicPartition, int] = {}
+        try:
+            client.begin_transaction()
+            self._write(client, writes, last)
+            self._send_offsets(client, offsets, metadata)
+        except KafkaException as exception:
+            self._give_up(client, kafka_error(exception), exception)
+        self._finish(client)
+        return last
+
+    def close(self) -> None:
+        """See `Committer.close`."""
+        self._is_closed = True
+        if self._client is not None:
+            client, self._client = self._client, None
+            client.purge()
+            client.close()
+
+    def _ready(self) -> KafkaClient:
+        """A client that has registered its transactional id, which ends what the last one left."""
+        if self._is_closed:
+            raise Fatal(f"committer {self._name} is closed")
+        if self._client is None:
+            self._client = self._open()
+        return self._client
+
+    def _open(self) -> KafkaClient:
+        timeout_ms = self._settings.transaction_timeout_ms
+        config = {
+            **self._settings.producer(),
+            "transactional.id": self._name,
+            "transaction.timeout.ms": timeout_ms,
+            "message.timeout.ms": timeout_ms,
+            "socket.timeout.ms": timeout_ms,
+            # Records leave when the step of the commit says so, in batches as large as can be.
+            "linger.ms": 100,
+        }
+        client = KafkaClient({**config, "error_cb": self._on_error}, logger=self._log)
+        deadline_s = time.monotonic() + self._settings.request_timeout_ms / 1_000
+        while True:
+            try:
+                client.init_transactions(ATTEMPT_S)
+            except KafkaException as exception:
+                error = kafka_error(exception)
+                if error.retriable() and time.monotonic() < deadline_s:
+                    continue  # A coordinator that is loading answers so: wait for it.
+                raise typed(error, f"register {self._name}") from exception
+            return client
+
+    def _write(
+        self, client: KafkaClient, writes: Sequence[Write], last: dict[TopicPartition, int]
+    ) -> None:
+        """Append all and wait until they are acknowledged; fills ``last`` with offsets."""
+        # Delivery is told in order, so the last record of each partition speaks for the others.
+        ends = {(topic, partition): at for at, (topic, partition, _, _) in enumerate(writes)}
+        failures: list[KafkaError] = []
+        for at, (topic, partition, key, value) in enumerate(writes):
+            callback = None
+            if ends[topic, partition] == at:
+                callback = _recorder(TopicPartition(topic, partition), last, failures)
+            while True:
+                try:
+                    client.produce(topic, value, key, partition, callback)
+                except BufferError:
+                    client.poll(FULL_QUEUE_WAIT_S)
+                else:
+                    break
+        if client.flush(self._settings.transaction_timeout_ms / 1_000) or failures:
+            raise KafkaException(
+                failures[0] if failures else KafkaError(KafkaError._TIMED_OUT, "records unanswered")
+            )
+
+    def _send_offsets(
+        self,
+        client: KafkaClient,
+        offsets: Mapping[TopicPartition, int],
+        metadata: GroupMetadata,
+    ) -> None:
+        positions = [KafkaPartition(*partition, offset) for partition, offset in offsets.items()]
+        if positions:
+            self._insist(lambda: client.send_offsets_to_transaction(positions, metadata, ATTEMPT_S))
+
+    def _insist(self, step: Callable[[], None]) -> None:
+        """Ask again while the client says that this may help, for a bounded time."""
+        deadline_s = time.monotonic() + self._settings.request_timeout_ms / 1_000
+        while True:
+            try:
+                return step()
+            except KafkaException as exception:
+                error = kafka_error(exception)
+                if not error.retriable() or time.monotonic() >= deadline_s:
+                    raise
+                time.sleep(PAUSE_S)
+
+    def _finish(self, client: KafkaClient) -> None:
+        """Commit; returns when it is known to be done, raises when it is known not to be."""
+        while True:
+            try:
+                return client.commit_transaction(ATTEMPT_S)
+            except KafkaException as exception:
+                error = kafka_error(exception)
+                if not error.retriable():
+                    self._give_up(client, error, exception)
+                if self._is_closed:
+                    raise Fatal(f"committer {self._name}: closed, commit unanswered") from exception
+                self._log.say(logging.WARNING, error.name(), f"commit unanswered: {error.str()}")
+                time.sleep(PAUSE_S)
+
+    def _give_up(
+        self, client: KafkaClient, error: KafkaError, exception: KafkaException
+    ) -> NoReturn:
+        """Abort, so that nothing of it is stored, and say what the caller shall do."""
+        if error.fatal() or not self._aborted(client):
+            # A new client registers the same id, which aborts what this one left open.
+            self._client = None
+            client.purge()
+            client.close()
+        code = error.code()
+        if code == KafkaError.MSG_SIZE_TOO_LARGE:
+            raise Fatal(
+                f"a state record is over the limit of {self._settings.record_bytes_max} bytes "
+                "(record_bytes_max) or of its topic (max.message.bytes): raise the limit"
+            ) from exception
+        if code in OUTDATED_MEMBERSHIP or code in REFUSED or code in MISCONFIGURED:
+            raise typed(error, "commit") from exception
+        raise Retry(f"commit: {error.name()}: {error.str()}") from exception
+
+    def _aborted(self, client: KafkaClient) -> bool:
+        try:
+            self._insist(lambda: client.abort_transaction(ATTEMPT_S))
+        except KafkaException as exception:
+            LOGGER.warning("committer %s: abort: %s", self._name, kafka_error(exception).str())
+            return False
+        return True
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._log.say(logging.WARNING, error.name(), error.str())
+
+
+def _recorder(
+    partition: TopicPartition, last: dict[TopicPartition, int], failures: list[KafkaError]
+) -> Callable[[KafkaError | None, Message], None]:
+    """A delivery callback that notes the offset or the failure of a partition's last record."""
+
+    def record(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            failures.append(error)
+        elif (offset := message.offset()) is not None:
+            last[partition] = offset
+
+    return record
