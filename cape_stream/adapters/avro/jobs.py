@@ -1,0 +1,343 @@
+"""Jobs as bytes and back."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from cape_stream.adapters.avro.fields import (
+    LANE_OF,
+    SUBJECT_SIZES,
+    checked_attempt,
+    checked_bytes,
+    checked_count,
+    checked_lane,
+    checked_partition,
+    checked_sequence,
+    checked_subject,
+    checked_text,
+    count_bytes,
+    lane_bytes,
+    sequence_bytes,
+    subject_bytes,
+    text_bytes,
+)
+from cape_stream.adapters.avro.framing import HEADER_BYTES, Framing, remember
+from cape_stream.adapters.avro.registry import FileRegistry
+from cape_stream.adapters.avro.wire import (
+    END,
+    INT32_MAX,
+    NATURAL,
+    NATURAL_END,
+    NULL,
+    POSITIVE,
+    QUICK_MISSES,
+    SIGNS,
+    UnusualError,
+    length_prefixed,
+    natural_bytes,
+    quick_text,
+    read_bytes,
+    read_natural,
+    read_text,
+)
+from cape_stream.errors import Reject
+from cape_stream.model.event import NO_HEADERS, NO_INPUTS, Event
+from cape_stream.model.job import Job
+from cape_stream.model.subject import SUBJECT_BYTES_MAX
+
+_VERSION = 1
+_FINGERPRINT = "8ff3509739cbded1"
+
+_TWO_EMPTY_MAPS = END + END
+_LAST = END + NULL
+"""What follows the last event: the end of the array, and no token."""
+
+_SHORT_SUBJECT_CHARS_MAX = SUBJECT_BYTES_MAX // 4
+"""A text of so many characters surely is within a subject's bytes."""
+
+V = TypeVar("V")
+_Origin = tuple[str, int, str, str, int, int, str]
+
+
+class _Prefixes(dict[_Origin, bytes]):
+    """The fields of a job that seldom change → header and those fields as bytes."""
+
+    def __init__(self, header: bytes) -> None:
+        super().__init__()
+        self._header = header
+
+    def __missing__(self, origin: _Origin) -> bytes:
+        domain, partition, topology, lambda_id, epoch, timeout_ms, lane = origin
+        prefix = b"".join(
+            (
+                self._header,
+                text_bytes(domain, "domain"),
+                text_bytes(topology, "topology"),
+                text_bytes(lambda_id, "lambda_id"),
+                count_bytes(partition, "partition", most=INT32_MAX),
+                count_bytes(epoch, "epoch"),
+                count_bytes(timeout_ms, "timeout_ms", least=1),
+                lane_bytes(lane),
+            )
+        )
+        remember(self, origin, prefix)
+        return prefix
+
+
+def _origin(job: Job) -> _Origin:
+    return (
+        job.domain,
+        job.partition,
+        job.topology,
+        job.lambda_id,
+        job.epoch,
+        job.timeout_ms,
+        job.lane,
+    )
+
+
+class JobCodec:
+    """The part of the codec for jobs."""
+
+    def __init__(self, registry: FileRegistry) -> None:
+        self._job_framing = Framing(registry, "job", _VERSION, _FINGERPRINT)
+        self._job_prefixes = _Prefixes(self._job_framing.header)
+        self._job_names: dict[bytes, tuple[str, str, str]] = {}
+        """Header, domain, topology and lambda id as bytes → those three."""
+        self._job_issued = (0, NATURAL[0])
+        """The newest ``issued_ms`` and its bytes: all jobs of one step have the same."""
+
+    def encode_job(self, job: Job) -> bytes:
+        """Return a job as a record value. Raises Reject naming field and value."""
+        try:
+            issued_ms, issued = self._job_issued
+            if job.issued_ms != issued_ms:
+                issued = count_bytes(job.issued_ms, "issued_ms")
+                self._job_issued = (job.issued_ms, issued)
+            subject = job.subject.encode()
+            job_id = job.job_id.encode()
+            parts = [
+                self._job_prefixes[
+                    job.domain,
+                    job.partition,
+                    job.topology,
+                    job.lambda_id,
+                    job.epoch,
+                    job.timeout_ms,
+                    job.lane,
+                ],
+                SUBJECT_SIZES[len(subject)],
+                subject,
+                POSITIVE[len(job_id)],
+                job_id,
+                POSITIVE[job.attempt],
+                issued,
+                POSITIVE[len(job.events)],
+            ]
+            _add_events(parts, job.events)
+            parts.append(_LAST)
+            return b"".join(parts)
+        except (AttributeError, TypeError, KeyError, UnicodeEncodeError):
+            return self._plain_job_bytes(job)
+
+    def _plain_job_bytes(self, job: Job) -> bytes:
+        """Write what the quick path has no table for, or say which field is wrong."""
+        if not job.events:
+            raise Reject("events is empty")
+        for event in job.events:
+            checked_bytes(event.payload, "payload")
+        parts = [
+            self._job_prefixes[_origin(job)],
+            subject_bytes(job.subject),
+            text_bytes(job.job_id, "job_id"),
+            count_bytes(job.attempt, "attempt", least=1, most=INT32_MAX),
+            count_bytes(job.issued_ms, "issued_ms"),
+            natural_bytes(len(job.events)),
+        ]
+        _add_events(parts, job.events)
+        parts.append(_LAST)
+        return b"".join(parts)
+
+    def decode_job(self, value: bytes | None, queue: str) -> Job:
+        """Return the job of a record; ``queue`` is the one its topic names.
+
+        Raises Reject with a short stable reason.
+        """
+        if value and value.startswith(self._job_framing.header):
+            try:
+                return self._quick_job(value, queue)
+            except (KeyError, *QUICK_MISSES):
+                pass  # the plain path reads it, or says what is wrong
+        return self._plain_job(value, queue)
+
+    def _quick_job(self, value: bytes, queue: str) -> Job:
+        # Three hops over three names. Bytes that were read as these names before are these names,
+        # so a length that needs two bytes merely leads to a miss.
+        at = HEADER_BYTES + 1 + (value[HEADER_BYTES] >> 1)
+        at += 1 + (value[at] >> 1)
+        at += 1 + (value[at] >> 1)
+        names = self._job_names.get(value[:at])
+        if names is None:
+            names, at = self._new_job_names(value)
+        domain, topology, lambda_id = names
+        partition = value[at]
+        epoch = value[at + 1]
+        if (partition | epoch) & SIGNS:
+            partition, at = read_natural(value, at)
+            epoch, at = read_natural(value, at)
+        else:
+            partition, epoch, at = partition >> 1, epoch >> 1, at + 2
+        timeout_ms, at = read_natural(value, at)
+        lane = LANE_OF[value[at]]
+        subject, at = quick_text(value, at + 1)
+        job_id, at = quick_text(value, at)
+        attempt, at = read_natural(value, at)
+        issued_ms, at = read_natural(value, at)
+        events, at = _quick_events(value, at)
+        if (
+            value[at:] != _LAST
+            or not (timeout_ms and subject and job_id and attempt)
+            or attempt > INT32_MAX
+            or partition > INT32_MAX
+            or len(subject) > _SHORT_SUBJECT_CHARS_MAX
+        ):
+            raise UnusualError
+        return Job(
+            job_id,
+            domain,
+            partition,
+            subject,
+            topology,
+            lambda_id,
+            queue,
+            epoch,
+            attempt,
+            issued_ms,
+            timeout_ms,
+            events,
+            lane,
+        )
+
+    def _new_job_names(self, value: bytes) -> tuple[tuple[str, str, str], int]:
+        domain, at = read_text(value, HEADER_BYTES)
+        topology, at = read_text(value, at)
+        lambda_id, at = read_text(value, at)
+        if not (domain and topology and lambda_id):
+            raise UnusualError
+        names = (domain, topology, lambda_id)
+        remember(self._job_names, value[:at], names)
+        return names, at
+
+    def _plain_job(self, value: bytes | None, queue: str) -> Job:
+        fields = self._job_framing.fields(value)
+        return Job(
+            checked_text(fields["job_id"], "job_id"),
+            checked_text(fields["domain"], "domain"),
+            checked_partition(fields["partition"]),
+            checked_subject(fields["subject"]),
+            checked_text(fields["topology"], "topology"),
+            checked_text(fields["lambda_id"], "lambda_id"),
+            queue,
+            checked_count(fields["epoch"], "epoch"),
+            checked_attempt(fields["attempt"]),
+            checked_count(fields["issued_ms"], "issued_ms"),
+            checked_count(fields["timeout_ms"], "timeout_ms", least=1),
+            _plain_events(fields["events"]),
+            checked_lane(fields["lane"]),
+        )
+
+
+def _add_events(parts: list[bytes], events: Sequence[Event]) -> None:
+    """Append the items of the array, without its count and its end."""
+    for event in events:
+        sequence = event.sequence
+        payload = event.payload
+        size = len(payload)
+        # The type first: True and 1.0 would find their way into the table, too.
+        if type(sequence) is int and 0 <= sequence < NATURAL_END:
+            parts.append(NATURAL[sequence])
+        else:
+            parts.append(sequence_bytes(sequence))
+        parts.append(NATURAL[size] if size < NATURAL_END else natural_bytes(size))
+        parts.append(payload)
+        if event.headers or event.inputs:
+            parts.append(_map_bytes(event.headers, "header", _text_value_bytes))
+            parts.append(_map_bytes(event.inputs, "input", _bytes_value_bytes))
+        else:
+            parts.append(_TWO_EMPTY_MAPS)
+
+
+def _map_bytes(
+    entries: Mapping[str, V], field: str, value_bytes: Callable[[V, str], bytes]
+) -> bytes:
+    if not entries:
+        return END
+    parts = [natural_bytes(len(entries))]
+    for name, value in entries.items():
+        parts.append(length_prefixed(checked_text(name, f"{field} name", least_chars=0).encode()))
+        parts.append(value_bytes(value, f"{field} {name}"))
+    parts.append(END)
+    return b"".join(parts)
+
+
+def _text_value_bytes(value: object, field: str) -> bytes:
+    return length_prefixed(checked_text(value, field, least_chars=0).encode())
+
+
+def _bytes_value_bytes(value: object, field: str) -> bytes:
+    return length_prefixed(checked_bytes(value, field))
+
+
+def _quick_events(value: bytes, at: int) -> tuple[list[Event], int]:
+    """Read the one block that our own encoder writes; at its end, the array's end is still due."""
+    count, at = read_natural(value, at)
+    events: list[Event] = []
+    last = -1
+    for _ in range(count):
+        sequence, at = read_natural(value, at)
+        size, at = read_natural(value, at)
+        end = at + size
+        payload = value[at:end]
+        at = end + 2
+        if sequence <= last:
+            raise UnusualError
+        last = sequence
+        if value[end:at] == _TWO_EMPTY_MAPS:
+            events.append(Event(sequence, payload, NO_HEADERS, NO_INPUTS))
+        else:
+            headers, at = _quick_map(value, end, read_text)
+            inputs, at = _quick_map(value, at, read_bytes)
+            events.append(Event(sequence, payload, headers, inputs))
+    if not events:
+        raise UnusualError
+    return events, at
+
+
+def _quick_map(
+    value: bytes, at: int, read: Callable[[bytes, int], tuple[V, int]]
+) -> tuple[dict[str, V], int]:
+    entries: dict[str, V] = {}
+    count, at = read_natural(value, at)
+    while count:
+        for _ in range(count):
+            name, at = read_text(value, at)
+            entries[name], at = read(value, at)
+        count, at = read_natural(value, at)
+    return entries, at
+
+
+def _plain_events(items: Sequence[Mapping[str, Any]]) -> list[Event]:
+    events = [
+        Event(
+            checked_sequence(item["sequence"], "sequence"),
+            item["payload"],
+            item["headers"] or NO_HEADERS,
+            item["inputs"] or NO_INPUTS,
+        )
+        for item in items
+    ]
+    if not events:
+        raise Reject("events is empty")
+    if any(later.sequence <= sooner.sequence for sooner, later in pairwise(events)):
+        raise Reject("events are not ascending")
+    return events

@@ -1,0 +1,338 @@
+"""Job statuses as bytes and back."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cape_stream.adapters.avro.fields import (
+    SUBJECT_SIZES,
+    checked_attempt,
+    checked_bytes,
+    checked_count,
+    checked_key,
+    checked_partition,
+    checked_sequence,
+    checked_subject,
+    checked_text,
+    count_bytes,
+    sequence_bytes,
+    subject_bytes,
+    text_bytes,
+)
+from cape_stream.adapters.avro.framing import Framing, remember
+from cape_stream.adapters.avro.registry import FileRegistry
+from cape_stream.adapters.avro.wire import (
+    END,
+    INT32_MAX,
+    NATURAL,
+    NATURAL_END,
+    NULL,
+    POSITIVE,
+    QUICK_MISSES,
+    SIGNS,
+    SOME,
+    UnusualError,
+    length_prefixed,
+    natural_bytes,
+    read_bytes,
+    read_natural,
+    read_text,
+)
+from cape_stream.errors import Reject
+from cape_stream.model.status import (
+    ERROR_HEAD_CHARS_MAX,
+    NO_OUTPUTS,
+    EventFailure,
+    FailureClass,
+    JobStatus,
+    StatusKind,
+)
+
+_VERSION = 1
+_FINGERPRINT = "27639d18fb771c77"
+
+_KINDS = tuple(StatusKind)
+_CLASSES = tuple(FailureClass)
+"""In the order of the schema's symbols."""
+_KIND_BYTES = {kind: NATURAL[index] for index, kind in enumerate(_KINDS)}
+_CLASS_BYTES = {failure_class: NATURAL[index] for index, failure_class in enumerate(_CLASSES)}
+_CLASS_OF = {octets[0]: failure_class for failure_class, octets in _CLASS_BYTES.items()}
+
+_ONE = NATURAL[1][0]
+_LAST = END + END + NULL
+"""No outputs, no failures, no token."""
+_DONE_LAST = END + _LAST
+"""The end of a list of done events, and nothing else."""
+
+_Origin = tuple[str, str, str, int, int, StatusKind]
+
+
+class _Prefixes(dict[_Origin, bytes]):
+    """The fields of a status that seldom change → header and those fields as bytes."""
+
+    def __init__(self, header: bytes) -> None:
+        super().__init__()
+        self._header = header
+
+    def __missing__(self, origin: _Origin) -> bytes:
+        domain, topology, lambda_id, partition, epoch, kind = origin
+        if kind not in _KIND_BYTES:
+            raise Reject(f"kind must be one of {', '.join(_KINDS)}, not {kind!r}")
+        prefix = b"".join(
+            (
+                self._header,
+                text_bytes(domain, "domain"),
+                text_bytes(topology, "topology"),
+                text_bytes(lambda_id, "lambda_id"),
+                count_bytes(partition, "partition", most=INT32_MAX),
+                count_bytes(epoch, "epoch"),
+                _KIND_BYTES[kind],
+            )
+        )
+        remember(self, origin, prefix)
+        return prefix
+
+
+class StatusCodec:
+    """The part of the codec for job statuses."""
+
+    def __init__(self, registry: FileRegistry) -> None:
+        self._status_framing = Framing(registry, "job_status", _VERSION, _FINGERPRINT)
+        self._status_prefixes = _Prefixes(self._status_framing.header)
+        self._status_origins: dict[bytes, _Origin] = {}
+        """The same the other way round."""
+
+    def encode_status(self, status: JobStatus) -> bytes:
+        """Return a status as a record value. Raises Reject naming field and value."""
+        try:
+            subject = status.subject.encode()
+            job_id = status.job_id.encode()
+            parts = [
+                self._status_prefixes[
+                    status.domain,
+                    status.topology,
+                    status.lambda_id,
+                    status.partition,
+                    status.epoch,
+                    status.kind,
+                ],
+                SUBJECT_SIZES[len(subject)],
+                subject,
+                POSITIVE[len(job_id)],
+                job_id,
+                POSITIVE[status.attempt],
+            ]
+        except (AttributeError, TypeError, KeyError, UnicodeEncodeError):
+            parts = self._plain_status_parts(status)
+        parts.append(count_bytes(status.queued_ms, "queued_ms"))
+        if status.done:
+            _add_sequences(parts, status.done)
+        if status.outputs or status.failures:
+            parts.append(END)
+            _add_outputs(parts, status.outputs)
+            _add_failures(parts, status.failures)
+            parts.append(NULL)
+        else:
+            parts.append(_DONE_LAST)
+        return b"".join(parts)
+
+    def _plain_status_parts(self, status: JobStatus) -> list[bytes]:
+        """Write what the quick path has no table for, or say which field is wrong."""
+        return [
+            self._status_prefixes[
+                status.domain,
+                status.topology,
+                status.lambda_id,
+                status.partition,
+                status.epoch,
+                status.kind,
+            ],
+            subject_bytes(status.subject),
+            text_bytes(status.job_id, "job_id"),
+            count_bytes(status.attempt, "attempt", least=1, most=INT32_MAX),
+        ]
+
+    def decode_status(self, key: bytes | None, value: bytes | None) -> JobStatus:
+        """Return the status of a record. Raises Reject with a short stable reason."""
+        if key and value:
+            try:
+                # With the key we know the subject's bytes, so we know where they are; and bytes
+                # that stood before a subject once mean the same whenever they stand there again.
+                head = SUBJECT_SIZES[len(key)] + key
+                at = value.index(head)
+                origin = self._status_origins[value[:at]]
+                return _quick_status(key, value, at + len(head), origin)
+            except (KeyError, ValueError, *QUICK_MISSES):
+                pass  # the plain path reads it, or says what is wrong
+        return self._plain_status(key, value)
+
+    def _plain_status(self, key: bytes | None, value: bytes | None) -> JobStatus:
+        fields = self._status_framing.fields(value)
+        status = JobStatus(
+            checked_text(fields["job_id"], "job_id"),
+            checked_text(fields["domain"], "domain"),
+            checked_partition(fields["partition"]),
+            checked_subject(fields["subject"]),
+            checked_text(fields["topology"], "topology"),
+            checked_text(fields["lambda_id"], "lambda_id"),
+            checked_count(fields["epoch"], "epoch"),
+            checked_attempt(fields["attempt"]),
+            StatusKind(fields["kind"]),
+            tuple(checked_sequence(each, "done") for each in fields["done"]),
+            _plain_outputs(fields["outputs"]),
+            tuple(_plain_failure(each) for each in fields["failures"]),
+            checked_count(fields["queued_ms"], "queued_ms"),
+        )
+        checked_key(key, status.subject)
+        origin = _origin(status)
+        remember(self._status_origins, self._status_prefixes[origin], origin)
+        return status
+
+
+def _origin(status: JobStatus) -> _Origin:
+    return (
+        status.domain,
+        status.topology,
+        status.lambda_id,
+        status.partition,
+        status.epoch,
+        status.kind,
+    )
+
+
+def _add_sequences(parts: list[bytes], sequences: Sequence[int]) -> None:
+    parts.append(natural_bytes(len(sequences)))
+    for sequence in sequences:
+        # The type first: True and 1.0 would find their way into the table, too.
+        if type(sequence) is int and 0 <= sequence < NATURAL_END:
+            parts.append(NATURAL[sequence])
+        else:
+            parts.append(sequence_bytes(sequence, "done"))
+
+
+def _add_outputs(parts: list[bytes], outputs: Mapping[int, bytes]) -> None:
+    if outputs:
+        parts.append(natural_bytes(len(outputs)))
+        for sequence, output in outputs.items():
+            parts.append(sequence_bytes(sequence, "output sequence"))
+            parts.append(length_prefixed(checked_bytes(output, "output")))
+    parts.append(END)
+
+
+def _add_failures(parts: list[bytes], failures: Sequence[EventFailure]) -> None:
+    if failures:
+        parts.append(natural_bytes(len(failures)))
+        for failure in failures:
+            if failure.failure_class not in _CLASS_BYTES:
+                raise Reject(f"unknown failure class {failure.failure_class!r}")
+            error = checked_text(failure.error, "error", least_chars=0)[:ERROR_HEAD_CHARS_MAX]
+            wait_ms = failure.retry_after_ms
+            parts.append(sequence_bytes(failure.sequence, "failure sequence"))
+            parts.append(_CLASS_BYTES[failure.failure_class])
+            parts.append(length_prefixed(error.encode()))
+            parts.append(NULL if wait_ms is None else SOME + count_bytes(wait_ms, "retry_after_ms"))
+    parts.append(END)
+
+
+def _quick_status(key: bytes, value: bytes, at: int, origin: _Origin) -> JobStatus:
+    """Read what follows the subject."""
+    domain, topology, lambda_id, partition, epoch, kind = origin
+    size = value[at]
+    end = at + 1 + (size >> 1)
+    attempt = value[end]
+    queued_ms = value[end + 1]
+    if (size | attempt) & SIGNS or not (size and attempt):
+        raise UnusualError
+    job_id = value[at + 1 : end].decode()
+    if queued_ms & SIGNS:
+        queued_ms, at = read_natural(value, end + 1)
+    else:
+        queued_ms, at = queued_ms >> 1, end + 2
+    done: Sequence[int]
+    if value[at] == _ONE:
+        sequence, at = read_natural(value, at + 1)
+        done = (sequence,)
+        if value[at : at + 1] != END:
+            raise UnusualError
+        at += 1
+    else:
+        done, at = _quick_done(value, at)
+    outputs = NO_OUTPUTS
+    failures: Sequence[EventFailure] = ()
+    if value[at:] != _LAST:
+        outputs, at = _quick_outputs(value, at)
+        failures, at = _quick_failures(value, at)
+        if value[at:] != NULL:
+            raise UnusualError
+    return JobStatus(
+        job_id,
+        domain,
+        partition,
+        key.decode(),
+        topology,
+        lambda_id,
+        epoch,
+        attempt >> 1,
+        kind,
+        done,
+        outputs,
+        failures,
+        queued_ms,
+    )
+
+
+def _quick_done(value: bytes, at: int) -> tuple[tuple[int, ...], int]:
+    done: list[int] = []
+    count, at = read_natural(value, at)
+    while count:
+        for _ in range(count):
+            sequence, at = read_natural(value, at)
+            done.append(sequence)
+        count, at = read_natural(value, at)
+    return tuple(done), at
+
+
+def _quick_outputs(value: bytes, at: int) -> tuple[Mapping[int, bytes], int]:
+    outputs: dict[int, bytes] = {}
+    count, at = read_natural(value, at)
+    while count:
+        for _ in range(count):
+            sequence, at = read_natural(value, at)
+            outputs[sequence], at = read_bytes(value, at)
+        count, at = read_natural(value, at)
+    return outputs, at
+
+
+def _quick_failures(value: bytes, at: int) -> tuple[tuple[EventFailure, ...], int]:
+    failures: list[EventFailure] = []
+    count, at = read_natural(value, at)
+    while count:
+        for _ in range(count):
+            sequence, at = read_natural(value, at)
+            failure_class = _CLASS_OF[value[at]]
+            error, at = read_text(value, at + 1)
+            wait_ms = None
+            if value[at] == SOME[0]:
+                wait_ms, at = read_natural(value, at + 1)
+            elif value[at] == NULL[0]:
+                at += 1
+            else:
+                raise UnusualError
+            failures.append(
+                EventFailure(sequence, failure_class, error[:ERROR_HEAD_CHARS_MAX], wait_ms)
+            )
+        count, at = read_natural(value, at)
+    return tuple(failures), at
+
+
+def _plain_outputs(items: Sequence[Mapping[str, Any]]) -> dict[int, bytes]:
+    return {checked_sequence(each["sequence"], "output"): each["output"] for each in items}
+
+
+def _plain_failure(item: Mapping[str, Any]) -> EventFailure:
+    wait_ms = item["retry_after_ms"]
+    return EventFailure(
+        checked_sequence(item["sequence"], "failure"),
+        FailureClass(item["failure_class"]),
+        item["error"][:ERROR_HEAD_CHARS_MAX],
+        None if wait_ms is None else checked_count(wait_ms, "retry_after_ms"),
+    )
