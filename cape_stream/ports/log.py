@@ -64,6 +64,11 @@ class TopicSpec:
     """Kafka topic settings, such as ``{"cleanup.policy": "compact"}``."""
 
 
+class Ownership(Protocol):
+    """Opaque proof of a membership at one moment. A commit that carries it is refused once the group
+    has moved on, even if the same member has joined again since."""
+
+
 class MemberListener(Protocol):
     """Told about partitions from inside `Member.poll` and `Member.close`, never in between."""
 
@@ -110,6 +115,15 @@ class Member(Protocol):
     def position(self, partition: TopicPartition) -> int | None:
         """Next offset that `poll` would deliver of an assigned partition, paused or not; None if
         it is not ours. Known as soon as `MemberListener.assigned` is called for it."""
+        ...
+
+    def ownership(self) -> Ownership:
+        """The present membership, for `Committer.commit`. Take it together with the state that is
+        to be committed: the proof must not be younger than what it vouches for.
+
+        Raises:
+            Fenced: there is no membership now.
+        """
         ...
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -166,7 +180,7 @@ class Committer(Protocol):
         self,
         writes: Sequence[Write],
         offsets: Mapping[TopicPartition, int],
-        member: Member,
+        ownership: Ownership,
     ) -> Mapping[TopicPartition, int]:
         """All or nothing; may be called from another thread than the member's.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from cape_stream.errors import CapeError, Fenced, Retry
 from cape_stream.ports.background import Background, Pending
 from cape_stream.ports.clock import Clock
-from cape_stream.ports.log import Committer, Member, Producer, TopicPartition, Write
+from cape_stream.ports.log import Committer, Member, Ownership, Producer, TopicPartition, Write
 from cape_stream.runtime.recovery import META_KEY, TaskMeta
 from cape_stream.runtime.task import Task
 
@@ -25,6 +25,8 @@ class Commit:
 
     taken_ms: int
     tasks: list[Task]
+    ownership: Ownership
+    """The membership as of this moment: what is stored later is refused if it has ended since."""
     renewal: bool
     """True if it carries no state: outputs are still waiting to be sent, so the present moment
     cannot be stored yet, but the proof of ownership is needed to send them."""
@@ -85,10 +87,11 @@ class CommitPipeline:
         """True if the task is part of the commit under way."""
         return self._commit is not None and task in self._commit.tasks
 
-    def take(self, tasks: Iterable[Task], now_ms: int, *, renewal: bool) -> None:
-        """Take the present moment of ``tasks``; `turn` carries it out."""
+    def take(self, tasks: Iterable[Task], member: Member, now_ms: int, *, renewal: bool) -> None:
+        """Take the present moment of ``tasks``; `turn` carries it out. Raises Fenced without a
+        membership."""
         assert self._commit is None, "one commit at a time"
-        commit = Commit(now_ms, list(tasks), renewal)
+        commit = Commit(now_ms, list(tasks), member.ownership(), renewal)
         for task in commit.tasks:
             offsets = dict(task.committed if renewal else task.offsets)
             commit.task_offsets[task.name] = offsets
@@ -114,20 +117,20 @@ class CommitPipeline:
             commit.meta[task.name] = TaskMeta(task.epoch, dict(task.bounds)).encode()
             task.claimed = True
 
-    def turn(self, member: Member) -> Commit | None:
+    def turn(self) -> Commit | None:
         """Move on if possible; the commit, if it landed just now."""
         commit = self._commit
         if commit is None:
             return None
         if self._pending is None:
             if self._settled(commit.awaited):
-                self._pending = self._background.submit(lambda: self._run(commit, member))
+                self._pending = self._background.submit(lambda: self._run(commit))
             return None
         if not self._pending.done():
             return None
         return self._finish(commit, self._pending)
 
-    def finish(self, member: Member, timeout_ms: int) -> Commit | None:
+    def finish(self, timeout_ms: int) -> Commit | None:
         """Carry the commit under way to its end, waiting for it; the commit, if it landed."""
         commit = self._commit
         if commit is None:
@@ -136,18 +139,16 @@ class CommitPipeline:
             if not self._producer.flush(timeout_ms):
                 self._fail(commit)
                 return None
-            self._pending = self._background.submit(lambda: self._run(commit, member))
+            self._pending = self._background.submit(lambda: self._run(commit))
         return self._finish(commit, self._pending)
 
     def _settled(self, awaited: Mapping[TopicPartition, int]) -> bool:
         settled = self._producer.settled
         return all(settled.get(partition, 0) >= count for partition, count in awaited.items())
 
-    def _run(self, commit: Commit, member: Member) -> None:
+    def _run(self, commit: Commit) -> None:
         """In the background: the transaction, then the table."""
-        if not all(task.open for task in commit.tasks):
-            raise Fenced("a task of this commit has left since it was taken")
-        last = self._committer.commit(commit.writes(), commit.offsets, member)
+        last = self._committer.commit(commit.writes(), commit.offsets, commit.ownership)
         for task in commit.tasks:
             if task.name in commit.meta and task.open:
                 rows = {**task.unlanded, META_KEY: commit.meta[task.name]}

@@ -114,7 +114,7 @@ class Engine:
         tasks = list(self.assignment.tasks.values())
         for task in self._restorer.turn(tasks, self._pipeline, now_ms):
             self._prepare_claim(task)
-        self._on_landed(self._pipeline.turn(self._member), now_ms)
+        self._on_landed(self._pipeline.turn(), now_ms)
         self._take_answers(now_ms)
         for task in tasks:
             self._tick(task, now_ms)
@@ -315,12 +315,12 @@ class Engine:
         if not ready or since_ms < self._settings.commit_interval_ms:
             return
         if clear and (self._changed or renew):
-            self._pipeline.take(ready, now_ms, renewal=False)
+            self._pipeline.take(ready, self._member, now_ms, renewal=False)
             self._changed = False
         elif renew:
             proven = [task for task in ready if task.proof_ms is not None]
             if proven:
-                self._pipeline.take(proven, now_ms, renewal=True)
+                self._pipeline.take(proven, self._member, now_ms, renewal=True)
 
     def _on_landed(self, commit: Commit | None, now_ms: int) -> None:
         if commit is None:
@@ -348,15 +348,15 @@ class Engine:
         owner finds in the log."""
         now_ms = self._clock.now_ms()
         timeout_ms = self._settings.close_timeout_ms
-        self._on_landed(self._pipeline.finish(self._member, timeout_ms), now_ms)
+        self._on_landed(self._pipeline.finish(timeout_ms), now_ms)
         self._drain(leaving, now_ms)
         self._producer.flush(timeout_ms)
         self._withdraw_failed(now_ms)
         self._drain(leaving, now_ms)
         ready = [t for t in leaving if t.processor is not None and not t.outbox]
         if ready and self._pipeline.idle:
-            self._pipeline.take(ready, now_ms, renewal=False)
-            self._pipeline.finish(self._member, timeout_ms)
+            self._pipeline.take(ready, self._member, now_ms, renewal=False)
+            self._pipeline.finish(timeout_ms)
 
 
 def _processor(task: Task) -> Processor:

@@ -32,10 +32,10 @@ from cape_stream.adapters.kafka.failures import (
     kafka_error,
     typed,
 )
-from cape_stream.adapters.kafka.member import GroupMetadata, KafkaMember
+from cape_stream.adapters.kafka.member import GroupMetadata, KafkaOwnership
 from cape_stream.adapters.kafka.settings import KafkaSettings
 from cape_stream.errors import Fatal, Retry
-from cape_stream.ports.log import Member, TopicPartition, Write
+from cape_stream.ports.log import Ownership, TopicPartition, Write
 
 ATTEMPT_S = 2.0
 """How long one attempt at a step may take before it is asked for again."""
@@ -57,15 +57,15 @@ class KafkaCommitter:
         self,
         writes: Sequence[Write],
         offsets: Mapping[TopicPartition, int],
-        member: Member,
+        ownership: Ownership,
     ) -> Mapping[TopicPartition, int]:
         """See `Committer.commit`.
 
         Ownership is proved only by offsets: a commit without any is not fenced.
         """
-        assert isinstance(member, KafkaMember), "a Kafka committer commits for Kafka members"
+        assert isinstance(ownership, KafkaOwnership), "a Kafka committer commits for Kafka members"
         client = self._ready()
-        metadata = member.ownership(offsets)
+        metadata = ownership.proof_for(offsets)
         last: dict[TopicPartition, int] = {}
         try:
             client.begin_transaction()

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
@@ -152,20 +153,17 @@ class KafkaMember:
         except KafkaException as exception:
             self._on_commit(kafka_error(exception), [KafkaPartition(*p, mine[p]) for p in mine])
 
-    def ownership(self, partitions: Iterable[TopicPartition]) -> GroupMetadata:
-        """Proof of membership for a commit that covers ``partitions``. From any thread.
-
-        Raises:
-            Fenced: one of them is not ours, or the member has left.
-        """
+    def ownership(self) -> "KafkaOwnership":
+        """See `Member.ownership`."""
         with self._consumer_lock:
             if self._is_closed:
                 raise Fenced(f"the member of {self._group} has left")
-            metadata = self._consumer.consumer_group_metadata()
-        # After the proof was taken: a partition that left before that is missing here.
+            return KafkaOwnership(self, self._consumer.consumer_group_metadata())
+
+    def check_owned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Raise Fenced if one of ``partitions`` is not ours. From any thread."""
         if gone := set(partitions) - self._owned:
             raise Fenced(f"{len(gone)} partitions are not ours any more, such as {min(gone)}")
-        return metadata
 
     def close(self) -> None:
         """See `Member.close`."""
@@ -432,3 +430,16 @@ class KafkaMember:
 
 def _ours(partitions: Iterable[KafkaPartition]) -> list[TopicPartition]:
     return sorted(TopicPartition(p.topic, p.partition) for p in partitions)
+
+
+@dataclass(slots=True, frozen=True)
+class KafkaOwnership:
+    """Implements `cape_stream.ports.log.Ownership`: carries the epoch the broker will check."""
+
+    member: KafkaMember
+    metadata: GroupMetadata
+
+    def proof_for(self, partitions: Iterable[TopicPartition]) -> GroupMetadata:
+        """What to send with offsets of ``partitions``; raises Fenced if one has left."""
+        self.member.check_owned(partitions)
+        return self.metadata

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from cape_stream.adapters.simulated.broker import Broker
 from cape_stream.adapters.simulated.faults import Span
 from cape_stream.adapters.simulated.group import Seat
-from cape_stream.adapters.simulated.member import SimMember
+from cape_stream.adapters.simulated.member import SimMember, SimOwnership
 from cape_stream.adapters.simulated.partition import Transaction, TransactionState
 from cape_stream.adapters.simulated.process import SimProcess
 from cape_stream.errors import Fenced, Retry
-from cape_stream.ports.log import Member, TopicPartition, Write
+from cape_stream.ports.log import Ownership, TopicPartition, Write
 
 
 class SimCommitter:
@@ -34,17 +34,17 @@ class SimCommitter:
         self,
         writes: Sequence[Write],
         offsets: Mapping[TopicPartition, int],
-        member: Member,
+        ownership: Ownership,
     ) -> Mapping[TopicPartition, int]:
         """See `Committer.commit`; in a fiber it takes its time."""
-        assert isinstance(member, SimMember), "a simulated commit needs a simulated member"
+        assert isinstance(ownership, SimOwnership), "a simulated commit needs a simulated member"
+        member, seat = ownership.member, ownership.seat
         broker = self._broker
         faults = broker.dice.faults
         self._process.touch()
         broker.check_up()
         if broker.dice.happens(faults.commit_retry):
             raise Retry("the simulated coordinator is loading")
-        seat = member.seat
         transaction = Transaction()
         timeout = broker.timeout(transaction, member.group)
         try:

@@ -1,12 +1,21 @@
 """A member of a simulated consumer group."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from cape_stream.adapters.simulated.broker import Broker
 from cape_stream.adapters.simulated.group import Seat
 from cape_stream.adapters.simulated.process import SimProcess
 from cape_stream.errors import Retry
 from cape_stream.ports.log import MemberListener, Record, TopicPartition, Watermarks
+
+
+@dataclass(slots=True, frozen=True)
+class SimOwnership:
+    """Implements `Ownership`: the seat a member had when it was asked."""
+
+    member: "SimMember"
+    seat: Seat
 
 
 class SimMember:
@@ -77,6 +86,10 @@ class SimMember:
         """See `Member.position`."""
         self._process.touch()
         return self._owned.get(partition)
+
+    def ownership(self) -> SimOwnership:
+        """See `Member.ownership`."""
+        return SimOwnership(self, self.seat)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See `Member.commit`; stored after a while, lost if the process dies first."""

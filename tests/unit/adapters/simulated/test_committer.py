@@ -17,8 +17,8 @@ def test_committer_refuses_partitions_that_the_member_gave_away() -> None:
     row = Write("changelog", 1, b"k", b"v")
 
     with pytest.raises(Fenced):
-        log.committer("a").commit([row], {TopicPartition("pings", 1): 5}, first)
-    log.committer("a").commit([row], {TopicPartition("pings", 0): 5}, first)
+        log.committer("a").commit([row], {TopicPartition("pings", 1): 5}, first.ownership())
+    log.committer("a").commit([row], {TopicPartition("pings", 0): 5}, first.ownership())
 
     assert world.broker.committed("g") == {TopicPartition("pings", 0): 5}
     assert [record.value for record in world.broker.records("changelog", 1)] == [b"v"]
@@ -31,7 +31,7 @@ def test_committer_is_still_accepted_inside_revoked() -> None:
 
     class LastWord(Notebook):
         def revoked(self, partitions: object) -> None:
-            committer.commit([], {TopicPartition("pings", 0): 9}, member)
+            committer.commit([], {TopicPartition("pings", 0): 9}, member.ownership())
 
     member = log.member("g", ["pings"], LastWord())
     member.poll(10, 0)
@@ -52,7 +52,9 @@ def test_commit_shows_all_or_nothing_to_readers_and_holds_the_stable_end_meanwhi
 
         def loop() -> None:
             committer = log.committer("a")
-            last.append(dict(committer.commit(writes, {TopicPartition("pings", 0): 3}, member)))
+            last.append(
+                dict(committer.commit(writes, {TopicPartition("pings", 0): 3}, member.ownership()))
+            )
 
         process.start(loop)
         world.run(109)
@@ -80,7 +82,7 @@ def test_next_owner_waits_for_a_transaction_that_its_stopped_owner_left_open(
         row = Write("changelog", 0, b"k", b"zombie")
 
         def zombie() -> None:
-            log.committer("z").commit([row], {TopicPartition("pings", 0): 1}, member)
+            log.committer("z").commit([row], {TopicPartition("pings", 0): 1}, member.ownership())
 
         def never_mind(error: BaseException | None) -> None:
             assert ends is (error is None)
@@ -118,7 +120,9 @@ def test_commit_of_a_killed_process_is_aborted_when_its_time_is_over() -> None:
         row = Write("changelog", 0, b"k", b"v")
         process.start(
             lambda: (
-                log.committer("a").commit([row], {TopicPartition("pings", 0): 1}, member),
+                log.committer("a").commit(
+                    [row], {TopicPartition("pings", 0): 1}, member.ownership()
+                ),
                 None,
             )[1]
         )
@@ -144,7 +148,7 @@ def test_commit_that_times_out_while_its_process_is_stopped_holds_nobody_up() ->
         ends: list[BaseException | None] = []
 
         def commit() -> None:
-            log.committer("a").commit([row], {pings: 1}, member)
+            log.committer("a").commit([row], {pings: 1}, member.ownership())
 
         process.start(commit, ended=ends.append)
         world.timeline.after(5, lambda: process.stop(2_000))
@@ -166,7 +170,7 @@ def test_commit_of_an_earlier_membership_is_fenced_though_the_member_is_back() -
         ends: list[BaseException | None] = []
 
         def commit() -> None:
-            log.committer("a").commit([], {TopicPartition("pings", 0): 1}, member)
+            log.committer("a").commit([], {TopicPartition("pings", 0): 1}, member.ownership())
 
         process.start(commit, ended=ends.append)
         world.run(10)
@@ -188,7 +192,7 @@ def test_commit_that_is_to_be_retried_stored_nothing(faults: Faults) -> None:
     row = Write("changelog", 0, b"k", b"v")
 
     with pytest.raises(Retry):
-        log.committer("a").commit([row], {TopicPartition("pings", 0): 1}, member)
+        log.committer("a").commit([row], {TopicPartition("pings", 0): 1}, member.ownership())
 
     assert world.broker.records("changelog", 0) == []
     assert world.broker.committed("g") == {}

@@ -84,7 +84,7 @@ def test_member_is_put_out_when_silent_for_a_session_then_loses_all_and_comes_ba
     assert len(new.owned) == 2
 
     with pytest.raises(Fenced):
-        old_log.committer("a").commit([], {TopicPartition("pings", 0): 1}, first)
+        old_log.committer("a").commit([], {TopicPartition("pings", 0): 1}, first.ownership())
     first.poll(10, 0)
 
     assert old.calls[-1] == (
@@ -178,7 +178,7 @@ def test_outage_refuses_every_call_then_excuses_all_sessions() -> None:
     with pytest.raises(Retry):
         member.poll(10, 0)
     with pytest.raises(Retry):
-        log.committer("a").commit([], {}, member)
+        log.committer("a").commit([], {}, member.ownership())
     with pytest.raises(Retry):
         log.reader().watermarks(TopicPartition("pings", 0))
     world.run(5_000)

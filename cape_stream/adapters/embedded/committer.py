@@ -1,0 +1,63 @@
+"""A committer: records and offsets in one write batch, refused when ownership is out of date."""
+
+from collections.abc import Mapping, Sequence
+
+from cape_stream.adapters.embedded.member import EmbeddedOwnership
+from cape_stream.adapters.embedded.partition import size_of
+from cape_stream.adapters.embedded.state import Append, State
+from cape_stream.errors import Fenced, Reject, Retry
+from cape_stream.ports.log import Ownership, TopicPartition, Write
+
+
+class EmbeddedCommitter:
+    """`cape_stream.ports.log.Committer`. Safe to call from another thread than the member's."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def commit(
+        self,
+        writes: Sequence[Write],
+        offsets: Mapping[TopicPartition, int],
+        ownership: Ownership,
+    ) -> Mapping[TopicPartition, int]:
+        """All or nothing; a topic that does not exist (yet) raises Retry."""
+        if not isinstance(ownership, EmbeddedOwnership):
+            raise TypeError(f"ownership must be of the same log, not {type(ownership).__name__}")
+        member = ownership.member
+        state = self._state
+        with state.lock:
+            self._check_ownership(ownership, offsets)
+            appends = [self._resolved(write) for write in writes]
+            if member.silent_since_ms is not None:
+                member.silent_since_ms = state.now_ms()  # a commit proves life as a poll does
+            return state.append(appends, member.group, offsets)
+
+    def close(self) -> None:
+        """Nothing is ever open between two commits."""
+
+    def _check_ownership(
+        self, ownership: EmbeddedOwnership, offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        group = ownership.member.group
+        if ownership.member_id not in group.members:
+            raise Fenced(f"group {group.name} goes on without this member")
+        foreign = [
+            f"{name.topic}[{name.partition}]"
+            for name in offsets
+            if group.owners.get(name) != ownership.member_id
+        ]
+        if foreign:
+            raise Fenced(f"group {group.name}: no longer ours: {', '.join(sorted(foreign))}")
+
+    def _resolved(self, write: Write) -> Append:
+        partition = self._state.partitions.get(TopicPartition(write.topic, write.partition))
+        if partition is None:
+            raise Retry(f"partition {write.partition} of topic {write.topic} does not exist")
+        size = size_of(write.key, write.value)
+        if size > partition.record_bytes_max:
+            raise Reject(
+                f"record of {size} bytes for topic {write.topic} is over"
+                f" {partition.record_bytes_max}"
+            )
+        return partition, write.key, write.value
