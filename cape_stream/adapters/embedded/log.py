@@ -1,0 +1,139 @@
+"""`EmbeddedLog`: the factory, the topics, and the one thread that works when nobody polls."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Event, Thread
+from time import monotonic, monotonic_ns, time_ns
+
+from cape_stream.adapters.embedded.committer import EmbeddedCommitter
+from cape_stream.adapters.embedded.housekeeping import Housekeeping
+from cape_stream.adapters.embedded.member import EmbeddedMember
+from cape_stream.adapters.embedded.producer import EmbeddedProducer
+from cape_stream.adapters.embedded.reader import EmbeddedReader
+from cape_stream.adapters.embedded.settings import EmbeddedSettings
+from cape_stream.adapters.embedded.state import State
+from cape_stream.errors import CapeError, Fatal
+from cape_stream.ports.log import (
+    Committer,
+    Member,
+    MemberListener,
+    Producer,
+    Reader,
+    TopicSpec,
+)
+
+HOUSEKEEPING_PERIOD_S = 1.0
+
+
+class EmbeddedLog:
+    """`cape_stream.ports.log.Log` in one folder, for one process. Safe to share by threads.
+
+    What a producer counts as settled, and every commit, survives a kill of the process at any
+    moment; a commit is there in full or not at all.
+
+    Args:
+        path: folder of the log; made if missing.
+        settings: bounds and retention.
+        now_ms: Unix milliseconds that never go back; stamps records and times retention.
+
+    Raises:
+        Fatal: the folder is in use by another process or log, damaged, or not writable.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        settings: EmbeddedSettings | None = None,
+        *,
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
+        settings = settings or EmbeddedSettings()
+        self._state = State(Path(path), settings, now_ms or _steady_unix_ms())
+        self._housekeeping = Housekeeping(self._state)
+        self._waiting: list[EmbeddedProducer] = []
+        self._work = Event()
+        self._failure: CapeError | None = None
+        self._closed = False
+        self._thread = Thread(target=self._run, name="embedded-log", daemon=True)
+        self._thread.start()
+
+    def create_topics(self, topics: Sequence[TopicSpec]) -> None:
+        """Create those that do not exist, durably, each at once usable by every member."""
+        with self._state.lock:
+            for topic in topics:
+                self._state.create_topic(topic)
+
+    def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
+        """Number of partitions of each topic that exists."""
+        with self._state.lock:
+            counts = self._state.partition_counts
+        return {topic: counts[topic] for topic in topics if topic in counts}
+
+    def member(self, group: str, topics: Sequence[str], listener: MemberListener) -> Member:
+        """Join ``group``; topics that do not exist yet take part once they are created."""
+        self._check_usable()
+        return EmbeddedMember(self._state, group, topics, listener)
+
+    def producer(self) -> Producer:
+        """A new producer."""
+        self._check_usable()
+        return EmbeddedProducer(self._state, self._nudge)
+
+    def committer(self, name: str) -> Committer:
+        """A new committer; the name is not needed within one process."""
+        self._check_usable()
+        return EmbeddedCommitter(self._state)
+
+    def reader(self) -> Reader:
+        """A new reader."""
+        self._check_usable()
+        return EmbeddedReader(self._state)
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """How long a silent member keeps its partitions when others wait for them."""
+        return self._state.settings.session_timeout_ms
+
+    def close(self) -> None:
+        """Stop the thread and free the folder; may be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._work.set()
+        self._thread.join()
+        self._state.store.close()
+
+    def housekeep(self) -> None:
+        """Retention and silent members, now; the log does it every second by itself."""
+        self._housekeeping.run()
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise Fatal(self._failure.reason) from self._failure
+        if self._closed:
+            raise Fatal("the log was closed")
+
+    def _nudge(self, producer: EmbeddedProducer) -> None:
+        self._waiting.append(producer)
+        self._work.set()
+
+    def _run(self) -> None:
+        """Write what producers left lying, and keep house; ends at `close` or on a failure."""
+        due_s = monotonic()
+        try:
+            while not self._closed:
+                self._work.wait(HOUSEKEEPING_PERIOD_S)
+                self._work.clear()
+                while self._waiting:
+                    self._waiting.pop().write_buffered()
+                if monotonic() >= due_s:
+                    self._housekeeping.run()
+                    due_s = monotonic() + HOUSEKEEPING_PERIOD_S
+        except CapeError as error:
+            self._failure = error
+
+
+def _steady_unix_ms() -> Callable[[], int]:
+    """Unix time as of now, monotonic from here on."""
+    start_ns = time_ns() - monotonic_ns()
+    return lambda: (start_ns + monotonic_ns()) // 1_000_000
