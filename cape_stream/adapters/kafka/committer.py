@@ -2,14 +2,13 @@
 
 The order inside a commit matters for whoever takes a partition over:
 
-1. the proof of membership is taken; it carries the epoch the broker will check (KIP-447);
-2. the records are written and *acknowledged*;
-3. the offsets are sent, which is where an outdated member is refused;
-4. the transaction is committed.
+1. the records are written and *acknowledged*;
+2. the offsets are sent with the proof of membership, where an outdated member is refused (KIP-447);
+3. the transaction is committed.
 
 Because records are in the log before the offsets are pending, a new owner that waits for stable
 offsets and then reads the changelog up to its high watermark misses nothing, even if a stopped
-process wakes up between 3 and 4.
+process wakes up between 2 and 3.
 
 A commit whose answer does not come is asked for again until the outcome is known; it is never
 reported as refused while it might have happened.
@@ -32,9 +31,9 @@ from cape_stream.adapters.kafka.failures import (
     kafka_error,
     typed,
 )
-from cape_stream.adapters.kafka.member import GroupMetadata, KafkaOwnership
+from cape_stream.adapters.kafka.ownership import KafkaOwnership
 from cape_stream.adapters.kafka.settings import KafkaSettings
-from cape_stream.errors import Fatal, Retry
+from cape_stream.errors import Fatal, Fenced, Retry
 from cape_stream.ports.log import Ownership, TopicPartition, Write
 
 ATTEMPT_S = 2.0
@@ -64,13 +63,14 @@ class KafkaCommitter:
         Ownership is proved only by offsets: a commit without any is not fenced.
         """
         assert isinstance(ownership, KafkaOwnership), "a Kafka committer commits for Kafka members"
+        if strange := offsets.keys() - ownership.partitions:
+            raise Fenced(f"{len(strange)} partitions are not ours, such as {min(strange)}")
         client = self._ready()
-        metadata = ownership.proof_for(offsets)
         last: dict[TopicPartition, int] = {}
         try:
             client.begin_transaction()
             self._write(client, writes, last)
-            self._send_offsets(client, offsets, metadata)
+            self._send_offsets(client, offsets, ownership.metadata)
         except KafkaException as exception:
             self._give_up(client, kafka_error(exception), exception)
         self._finish(client)
@@ -142,7 +142,7 @@ class KafkaCommitter:
         self,
         client: KafkaClient,
         offsets: Mapping[TopicPartition, int],
-        metadata: GroupMetadata,
+        metadata: bytes,
     ) -> None:
         positions = [KafkaPartition(*partition, offset) for partition, offset in offsets.items()]
         if positions:

@@ -12,16 +12,13 @@ Life of a partition here: given by the group → *unknown start*, held paused in
 start found (`start_positions`), sought → the listener's ``assigned`` → ``resume`` by the caller →
 records → ``revoked`` or ``lost``. One that leaves while its start is unknown was never told about.
 
-Threads: everything runs in the thread that calls `poll`, only `ownership` may be called by others.
+Everything runs in the thread that calls `poll`, the callbacks too.
 """
 
 import logging
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -35,13 +32,11 @@ from cape_stream.adapters.kafka.failures import (
     REFUSED,
     kafka_error,
 )
+from cape_stream.adapters.kafka.ownership import KafkaOwnership
 from cape_stream.adapters.kafka.settings import ClientConfig, KafkaSettings
 from cape_stream.adapters.kafka.start_positions import Start, StartPositions
 from cape_stream.errors import Fatal, Fenced
 from cape_stream.ports.log import MemberListener, Record, TopicPartition, Watermarks
-
-GroupMetadata = Any
-"""Opaque proof of membership: group, member id and epoch as librdkafka knows them."""
 
 UNKNOWN_START_WAIT_S = 0.002
 """How often `poll` looks for answers while a partition's start is unknown."""
@@ -82,7 +77,6 @@ class KafkaMember:
         self._commit_again: dict[TopicPartition, int] = {}
         self._commit_again_s = 0.0
         self._is_closed = False
-        self._consumer_lock = threading.Lock()
         self._is_incremental = settings.group_protocol != "classic"
         self._session: Future[dict[str, ConfigEntry]] | None = None
         self._consumer = self._open()
@@ -153,17 +147,11 @@ class KafkaMember:
         except KafkaException as exception:
             self._on_commit(kafka_error(exception), [KafkaPartition(*p, mine[p]) for p in mine])
 
-    def ownership(self) -> "KafkaOwnership":
+    def ownership(self) -> KafkaOwnership:
         """See `Member.ownership`."""
-        with self._consumer_lock:
-            if self._is_closed:
-                raise Fenced(f"the member of {self._group} has left")
-            return KafkaOwnership(self, self._consumer.consumer_group_metadata())
-
-    def check_owned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Raise Fenced if one of ``partitions`` is not ours. From any thread."""
-        if gone := set(partitions) - self._owned:
-            raise Fenced(f"{len(gone)} partitions are not ours any more, such as {min(gone)}")
+        if self._is_closed:
+            raise Fenced(f"the member of {self._group} has left")
+        return KafkaOwnership.of(self._consumer.consumer_group_metadata(), self._owned)
 
     def close(self) -> None:
         """See `Member.close`."""
@@ -176,10 +164,8 @@ class KafkaMember:
             consumer.poll(0.02)
         if self._owned:
             self._drop(sorted(self._owned), is_lost=True)
-        # Others may be inside `ownership`; the handle must not go away under them.
-        with self._consumer_lock:
-            self._is_closed = True
-            consumer.close()
+        self._is_closed = True
+        consumer.close()
 
     def _open(self) -> Consumer:
         config: ClientConfig = {
@@ -226,9 +212,8 @@ class KafkaMember:
         )
         self._falls_back = False
         self._is_incremental = False
-        with self._consumer_lock:
-            self._consumer.close()
-            self._consumer = self._open()
+        self._consumer.close()
+        self._consumer = self._open()
 
     def _serve(self) -> None:
         """Do what callbacks and answers have left for us, and tell the listener."""
@@ -430,16 +415,3 @@ class KafkaMember:
 
 def _ours(partitions: Iterable[KafkaPartition]) -> list[TopicPartition]:
     return sorted(TopicPartition(p.topic, p.partition) for p in partitions)
-
-
-@dataclass(slots=True, frozen=True)
-class KafkaOwnership:
-    """Implements `cape_stream.ports.log.Ownership`: carries the epoch the broker will check."""
-
-    member: KafkaMember
-    metadata: GroupMetadata
-
-    def proof_for(self, partitions: Iterable[TopicPartition]) -> GroupMetadata:
-        """What to send with offsets of ``partitions``; raises Fenced if one has left."""
-        self.member.check_owned(partitions)
-        return self.metadata
