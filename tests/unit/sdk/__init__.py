@@ -1,0 +1,1 @@
+"""What users write: declarations, batches, results, loading, pings."""
