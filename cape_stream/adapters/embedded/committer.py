@@ -22,30 +22,27 @@ class EmbeddedCommitter:
         ownership: Ownership,
     ) -> Mapping[TopicPartition, int]:
         """All or nothing; a topic that does not exist (yet) raises Retry."""
-        if not isinstance(ownership, EmbeddedOwnership):
-            raise TypeError(f"ownership must be of the same log, not {type(ownership).__name__}")
-        member = ownership.member
-        state = self._state
+        assert isinstance(ownership, EmbeddedOwnership), "a proof comes from a member of this log"
+        group, state = ownership.group, self._state
         with state.lock:
-            self._check_ownership(ownership, offsets)
+            self._check(ownership, offsets)
             appends = [self._resolved(write) for write in writes]
+            member = group.members[ownership.member_id]
             if member.silent_since_ms is not None:
                 member.silent_since_ms = state.now_ms()  # a commit proves life as a poll does
-            return state.append(appends, member.group, offsets)
+            return state.append(appends, group, offsets)
 
     def close(self) -> None:
         """Nothing is ever open between two commits."""
 
-    def _check_ownership(
-        self, ownership: EmbeddedOwnership, offsets: Mapping[TopicPartition, int]
-    ) -> None:
-        group = ownership.member.group
+    def _check(self, ownership: EmbeddedOwnership, offsets: Mapping[TopicPartition, int]) -> None:
+        group = ownership.group
         if ownership.member_id not in group.members:
             raise Fenced(f"group {group.name} goes on without this member")
         foreign = [
             f"{name.topic}[{name.partition}]"
             for name in offsets
-            if group.owners.get(name) != ownership.member_id
+            if not group.owned_since(name, ownership.member_id, ownership.claims)
         ]
         if foreign:
             raise Fenced(f"group {group.name}: no longer ours: {', '.join(sorted(foreign))}")

@@ -32,6 +32,10 @@ class Group:
         self.committed: dict[TopicPartition, int] = {}
         self.members: dict[int, Joined] = {}
         self.owners: dict[TopicPartition, int] = {}
+        self.claimed_at: dict[TopicPartition, int] = {}
+        """Serial number of the claim by which the owner got it."""
+        self.claims = 0
+        """Claims so far; an ownership taken now vouches for claims up to this one."""
         self.target: dict[TopicPartition, int] = {}
         self.version = 0
         """Grows whenever a member may have something to do about its assignment."""
@@ -63,8 +67,14 @@ class Group:
             for name, wanted in self.target.items()
             if wanted == member_id and name not in self.owners
         ]
+        self.claims += 1
         self.owners.update(dict.fromkeys(free, member_id))
+        self.claimed_at.update(dict.fromkeys(free, self.claims))
         return free
+
+    def owned_since(self, name: TopicPartition, member_id: int, claims: int) -> bool:
+        """Whether the member owns it by a claim among the first ``claims``, so without a break."""
+        return self.owners.get(name) == member_id and self.claimed_at[name] <= claims
 
     def release(self, member_id: int, names: Collection[TopicPartition]) -> None:
         """Let go, so that the members that wait for these can have them."""

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from threading import Event
 from time import monotonic
 
+from cape_stream.adapters.embedded.group import Group
 from cape_stream.adapters.embedded.partition import Partition
 from cape_stream.adapters.embedded.state import State
-from cape_stream.errors import Fatal
+from cape_stream.errors import Fatal, Fenced
 from cape_stream.ports.log import MemberListener, Record, TopicPartition, Watermarks
 
 COLD_ROWS = 1_000
@@ -27,14 +28,15 @@ class _Reading:
 
 @dataclass(slots=True, frozen=True)
 class EmbeddedOwnership:
-    """`cape_stream.ports.log.Ownership`: a member and the id it had; joining again changes it."""
+    """`cape_stream.ports.log.Ownership`: the membership, and how many claims it had seen."""
 
-    member: "EmbeddedMember"
+    group: Group
     member_id: int
+    claims: int
 
 
 class EmbeddedMember:
-    """`cape_stream.ports.log.Member`. One thread; commits may name it from others."""
+    """`cape_stream.ports.log.Member`, for one thread at a time."""
 
     def __init__(
         self, state: State, group: str, topics: Sequence[str], listener: MemberListener
@@ -88,8 +90,11 @@ class EmbeddedMember:
         return None if reading is None else reading.position
 
     def ownership(self) -> EmbeddedOwnership:
-        """The id under which the group knows us now."""
-        return EmbeddedOwnership(self, self.member_id)
+        """The present membership; Fenced when the group went on without us."""
+        with self._state.lock:
+            if not self._is_joined():
+                raise Fenced(f"group {self.group.name} goes on without this member")
+            return EmbeddedOwnership(self.group, self.member_id, self.group.claims)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Store what is still ours, at once and durably; the rest is its new owner's."""
