@@ -78,5 +78,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _reason(report: pytest.CollectReport | pytest.TestReport) -> str | None:
     """Why the test was left out; None if it was not, or was skipped for reasons of its own."""
     if isinstance(report, pytest.TestReport) and report.skipped and report.when == "setup":
-        return dict(report.user_properties).get(LEFT_OUT)  # type: ignore[return-value]
+        return next((str(why) for name, why in report.user_properties if name == LEFT_OUT), None)
     return None

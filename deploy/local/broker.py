@@ -114,7 +114,11 @@ class LocalBroker:
         self._state = self._read_state()
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:  # an interrupted start too must leave nothing behind
+            self.close()
+            raise
         return self
 
     def __exit__(

@@ -167,11 +167,11 @@ def test_broker_says_why_when_it_cannot_start(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("CAPE_KAFKA_HEAP", "1k")
     broker = LocalBroker()
 
-    with pytest.raises(BrokerFailed, match="Too small maximum heap"):
-        broker.start()
+    with pytest.raises(BrokerFailed, match="Too small maximum heap"), broker:
+        pass
 
     assert broker.pid is None
-    broker.close()
+    assert not broker.folder.exists()
 
 
 @pytest.fixture
