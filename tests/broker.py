@@ -17,6 +17,8 @@ from deploy.local.broker import FetchFailed, LocalBroker, fetch_jars, missing_to
 FIXTURES = {"kafka_bootstrap", "kafka_broker"}
 LEFT_OUT = "left out"
 """The outcome in pytest's last line; `skipped` would be listed again, test by test, by `-ra`."""
+TIME_LIMIT_S = 240
+"""Of a test with a broker, whose start takes 4 s on an idle machine and 20 s on a crowded one."""
 
 
 @pytest.fixture(scope="session")
@@ -38,16 +40,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects by marker
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("kafka")
+        own_limit = item.get_closest_marker("timeout")
+        if config.pluginmanager.hasplugin("timeout") and not own_limit and _is_marked(item):
+            item.add_marker(pytest.mark.timeout(TIME_LIMIT_S))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Fetches the jars before the first test, whose time limit should not pay for it."""
-    needed = any(item.get_closest_marker("kafka") for item in session.items)
+    needed = any(map(_is_marked, session.items))
     if needed and not session.config.option.collectonly and missing_tool() is None:
         with suppress(FetchFailed):  # the tests fail with it one by one, the others run
             fetch_jars()
@@ -55,7 +60,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before any fixture starts a broker
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("kafka") and (missing := missing_tool()) is not None:
+    if _is_marked(item) and (missing := missing_tool()) is not None:
         item.user_properties.append((LEFT_OUT, str(missing)))
         pytest.skip(str(missing))
 
@@ -73,6 +78,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(
             f"LEFT OUT: {count} on a real Kafka, because {reasons[0]}", yellow=True
         )
+
+
+def _is_marked(item: pytest.Item) -> bool:
+    return item.get_closest_marker("kafka") is not None
 
 
 def _reason(report: pytest.CollectReport | pytest.TestReport) -> str | None:
