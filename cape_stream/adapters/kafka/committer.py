@@ -100,8 +100,12 @@ class KafkaCommitter:
             "transaction.timeout.ms": timeout_ms,
             "message.timeout.ms": timeout_ms,
             "socket.timeout.ms": timeout_ms,
-            # Records leave when the step of the commit says so, in batches as large as can be.
+            # Records leave when the commit says so, in batches as large as can be.
             "linger.ms": 100,
+            # The coordinator answers "try again" while it ends the transaction before. Measured:
+            # 10 to 15 ms a commit, against 30 with the client's own 100 ms, and 100 back to back.
+            "retry.backoff.ms": 10,
+            "retry.backoff.max.ms": 100,
         }
         client = KafkaClient({**config, "error_cb": self._on_error}, logger=self._log)
         deadline_s = time.monotonic() + self._settings.request_timeout_ms / 1_000

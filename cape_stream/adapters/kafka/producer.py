@@ -77,10 +77,10 @@ class _Run:
 class _Channel:
     """One partition's books."""
 
-    __slots__ = ("_done", "_ended", "_failures", "_partition", "acked_offset", "run")
+    __slots__ = ("_done", "_ended", "_failures", "acked_offset", "partition", "run")
 
     def __init__(self, partition: TopicPartition, failures: list[FailedSend]) -> None:
-        self._partition = partition
+        self.partition = partition
         self._failures = failures
         self._done = 0
         self._ended: deque[_Run] = deque()
@@ -88,7 +88,7 @@ class _Channel:
         self.run = _Run(self)
 
     def fail(self, run: _Run, key: bytes | None, value: bytes | None, error: KafkaError) -> None:
-        topic, partition = self._partition
+        topic, partition = self.partition
         reason = f"{error.name()}: {error.str()}"
         self._failures.append(FailedSend(topic, partition, key, value, reason))
         if run is self.run:
@@ -110,7 +110,7 @@ class _Counters(Mapping[TopicPartition, int]):
     """A live view of one figure of all channels; those that have none are not in it."""
 
     def __init__(
-        self, channels: Mapping[TopicPartition, _Channel], figure: Callable[[_Channel], int | None]
+        self, channels: Mapping[tuple[str, int], _Channel], figure: Callable[[_Channel], int | None]
     ) -> None:
         self._channels = channels
         self._figure = figure
@@ -122,7 +122,8 @@ class _Counters(Mapping[TopicPartition, int]):
         return value
 
     def __iter__(self) -> Iterator[TopicPartition]:
-        return (p for p, channel in self._channels.items() if self._figure(channel) is not None)
+        channels = list(self._channels.values())
+        return (channel.partition for channel in channels if self._figure(channel) is not None)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -134,7 +135,8 @@ class KafkaProducer:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._log = ClientLog("producer")
-        self._channels: dict[TopicPartition, _Channel] = {}
+        # A plain tuple is cheaper to make than a TopicPartition, and finds the same.
+        self._channels: dict[tuple[str, int], _Channel] = {}
         self._failures: list[FailedSend] = []
         self._is_broken = False
         self.sent: Mapping[TopicPartition, int] = _Counters(self._channels, lambda c: c.sent)
@@ -146,8 +148,7 @@ class KafkaProducer:
 
     def send(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> bool:
         """See `Producer.send`."""
-        # A plain tuple finds a TopicPartition, and is cheaper to make.
-        channel = self._channels.get((topic, partition))  # type: ignore[call-overload]  # same hash
+        channel = self._channels.get((topic, partition))
         if channel is None:
             channel = self._channel(TopicPartition(topic, partition))
         run = channel.run

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from cape_stream.adapters.kafka.client_log import ClientLog
 from cape_stream.adapters.kafka.failures import MISCONFIGURED, REFUSED, kafka_error, typed
+from cape_stream.adapters.kafka.records import records_of
 from cape_stream.adapters.kafka.settings import KafkaSettings
 from cape_stream.errors import CapeError, Corrupt, Fatal, Retry
 from cape_stream.ports.log import Record, TopicPartition, Watermarks
@@ -39,6 +40,8 @@ class KafkaReader:
             "group.id": "cape-reader",
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
+            # The end is told by a fetch that comes back empty: do not let it wait for company.
+            "fetch.wait.max.ms": 10,
         }
         self._consumer = Consumer({**config, "error_cb": self._on_error}, logger=self._log)
 
@@ -57,15 +60,14 @@ class KafkaReader:
         try:
             low, high = (next(iter(answer.values())).result().offset for answer in answers)
         except KafkaException as exception:
-            name = f"{partition.topic} [{partition.partition}]"
-            raise typed(kafka_error(exception), f"watermarks of {name}") from exception
+            raise typed(kafka_error(exception), f"watermarks of {_name(partition)}") from exception
         return Watermarks(low, high)
 
     def read(self, partition: TopicPartition, start: int, end: int) -> Iterator[list[Record]]:
         """See `Reader.read`; raises Retry too when nothing moves for the request timeout."""
         kept = self.watermarks(partition)
         if start < kept.low:
-            raise Corrupt(_below(partition, start, kept.low))
+            raise Corrupt(f"{_name(partition)} is kept from {kept.low} on, not from {start}")
         if start >= end:
             return
         self._reading = token = object()
@@ -101,7 +103,7 @@ class KafkaReader:
                 moved_s = time.monotonic()
             elif time.monotonic() - moved_s > patience_s:
                 raise Retry(
-                    f"{partition.topic} [{partition.partition}] stands at {position} of {end}: "
+                    f"{_name(partition)} stands at {position} of {end}: "
                     "the broker is away, or a transaction is open"
                 )
 
@@ -111,12 +113,7 @@ class KafkaReader:
         if not messages and (first := self._consumer.poll(WAIT_S)) is not None:
             messages = [first, *self._consumer.consume(BATCH_RECORDS_MAX - 1, 0)]
         reached = -1
-        new, kind = tuple.__new__, Record  # hot: see `member._records`
-        records: list[Record] = [
-            new(kind, (m.topic(), m.partition(), m.offset(), m.timestamp()[1], m.key(), m.value()))
-            for m in messages
-            if m.error() is None
-        ]
+        records = records_of(messages)
         if len(records) < len(messages):
             reached = self._serve_errors(partition, messages)
         if self._failure is not None:
@@ -136,9 +133,7 @@ class KafkaReader:
                 end = max(end, message.offset() or 0)
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 at = message.offset() or 0
-                self._failure = Corrupt(
-                    f"{partition.topic} [{partition.partition}]: offset {at}: {error.str()}"
-                )
+                self._failure = Corrupt(f"{_name(partition)}: offset {at}: {error.str()}")
             else:
                 self._on_error(error)
         return end
@@ -150,8 +145,5 @@ class KafkaReader:
             self._log.say(logging.WARNING, error.name(), error.str())
 
 
-def _below(partition: TopicPartition, start: int, low: int) -> str:
-    return (
-        f"{partition.topic} [{partition.partition}] is kept from offset {low} on, "
-        f"and {start} was asked for"
-    )
+def _name(partition: TopicPartition) -> str:
+    return f"{partition.topic} [{partition.partition}]"

@@ -39,11 +39,6 @@ class Start(NamedTuple):
     kept: Watermarks
 
     @property
-    def is_out_of_range(self) -> bool:
-        """There is a committed offset, and the log has nothing there."""
-        return self.committed is not None and self.offset != self.committed
-
-    @property
     def offset(self) -> int:
         """The committed offset if the log keeps it (or ends there), else the earliest record."""
         if self.committed is not None and self.kept.low <= self.committed <= self.kept.high:
