@@ -169,7 +169,9 @@ class Worker:
     def counters(self) -> WorkerCounters:
         """What happened so far, summed over all parts; from any thread."""
         parts = [self._counters, self._reports.counters, *(slot.counters for slot in self._slots)]
-        return total(parts)
+        counters = total(parts)
+        counters.waiting = self._intake.waiting
+        return counters
 
     def close(self) -> None:
         """Stop gracefully: leave the group, finish or hand back what runs, flush, free all."""

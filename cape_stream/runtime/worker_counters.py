@@ -9,7 +9,7 @@ from cape_stream.model.status import FailureClass
 
 @dataclass(slots=True)
 class WorkerCounters:
-    """What happened, for metrics; each grows only, but for `running`."""
+    """What happened, for metrics; each grows only, but for `running` and `waiting`."""
 
     taken: int = 0
     """Jobs a slot has begun with."""
@@ -26,6 +26,8 @@ class WorkerCounters:
     """Jobs for a lambda this worker has no code for; reported as transient failures."""
     running: int = 0
     """Jobs in a slot now."""
+    waiting: int = 0
+    """Records ready for a slot now."""
     queued_ms: int = 0
     """Sum over jobs of how long each waited between issue and start."""
     heartbeats: int = 0

@@ -93,6 +93,11 @@ class Intake:
         with self._ready:
             return self._pop()
 
+    @property
+    def waiting(self) -> int:
+        """Records in the buffer; from any thread."""
+        return len(self._live.records) + len(self._backlog.records)
+
     def commit(self) -> None:
         """Store what was taken since the last call, so that nobody reads it again."""
         with self._ready:

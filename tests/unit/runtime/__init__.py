@@ -1,0 +1,1 @@
+"""The loops: engine and worker."""
