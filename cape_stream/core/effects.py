@@ -7,13 +7,25 @@ from cape_stream.model.request import EventQuery
 
 
 @dataclass(slots=True)
+class OversizedEvent:
+    """An event that fits no job."""
+
+    subject: str
+    lambda_index: int
+    """Place of the lambda in the plan."""
+    sequence: int
+    size: int
+    """Bytes it would add to a job."""
+
+
+@dataclass(slots=True)
 class SchedulerEffects:
     """Consequences of the inputs since the last `Scheduler.take_effects`."""
 
     jobs: list[Job] = field(default_factory=list)
     """First: publish at once. A commit that records a job waits until the log has it."""
-    oversized: list[tuple[Job, int]] = field(default_factory=list)
-    """Then: one event each that fits no job, with its size in bytes; tell people. Not issued."""
+    oversized: list[OversizedEvent] = field(default_factory=list)
+    """Then: tell people. Not issued; parked like a failure."""
     queries: list[EventQuery] = field(default_factory=list)
     """Last: ask the source; each answer is a later input. Lost questions are asked again after
     a restart, because the subject's row says that it was pinged."""

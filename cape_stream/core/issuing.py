@@ -7,7 +7,9 @@ and the tracker plans a query for it: early, so that a backlog never runs dry be
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 
+from cape_stream.core.effects import OversizedEvent
 from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState, Parked
 from cape_stream.core.inflight.state import InflightState
 from cape_stream.core.inflight.subject import SubjectState
@@ -21,6 +23,9 @@ from cape_stream.model.status import FailureClass
 
 EVENT_OVERHEAD_BYTES = 64
 """What an event adds to a job beside its payload, headers and inputs."""
+
+_Batch = tuple[list[Event], list[int]]
+"""Events of one job, and their sequence ids."""
 
 GONE = "the source no longer returns this event"
 
@@ -47,10 +52,19 @@ class Issuer:
 
     def fill(self, subject: SubjectState, places: Iterable[int], now_ms: int) -> None:
         """Issue what these lambdas may have now; note in ``subject.wants`` what they lack."""
-        lambdas = self._plan.lambdas
+        plans, states, head = self._plan.lambdas, subject.lambdas, subject.head
+        shared: dict[tuple[int, int], _Batch | None] = {}
         for place in places:
-            plan = lambdas[place]
-            state = subject.lambdas[place]
+            state = states[place]
+            if state.high >= head and not state.parked:
+                continue
+            plan = plans[place]
+            if (
+                not plan.gates
+                and state.is_plain()
+                and self._fill_plain(subject, plan, state, now_ms, shared)
+            ):
+                continue
             if state.parked:
                 self._fill_parked(subject, plan, state, now_ms)
             if plan.ordered and (state.jobs or state.parked):
@@ -78,6 +92,51 @@ class Issuer:
             self._inflight.counters.queries += 1
         subject.wants.clear()
 
+    def _fill_plain(
+        self,
+        subject: SubjectState,
+        plan: LambdaPlan,
+        state: LambdaState,
+        now_ms: int,
+        shared: dict[tuple[int, int], _Batch | None],
+    ) -> bool:
+        """The first job for a lambda that has nothing open and waits for nobody; False if that is
+        not all it may have.
+
+        By far the most frequent case, and most topologies stand at the same position: they share
+        one batch. Whatever is special is left to `_fill_fresh`, which gives the same result.
+        """
+        position = state.high + 1
+        key = (position, plan.max_batch)
+        if key not in shared:
+            shared[key] = self._plain_batch(subject, position, plan.max_batch)
+        batch = shared[key]
+        if batch is None:
+            return False
+        events, sequences = batch
+        if not events:
+            subject.wants.add(position)
+            return True
+        state.high = sequences[-1]
+        self._issue(subject, plan, state, events, sequences, 1, 0, now_ms, None)
+        return state.high >= subject.head
+
+    def _plain_batch(self, subject: SubjectState, position: int, limit: int) -> _Batch | None:
+        """The next events from ``position`` as one job; empty where the buffer does not cover it,
+        None where it takes a closer look."""
+        end = subject.buffer.covered_to(position)
+        if end is None:
+            return [], []
+        events = list(islice(subject.buffer.between(position, end), limit))
+        size = 0
+        for event in events:
+            size += len(event.payload) + EVENT_OVERHEAD_BYTES
+            if event.headers:
+                size += _headers_bytes(event)
+        if not events or size > self._job_bytes_max:
+            return None
+        return events, [event.sequence for event in events]
+
     def _fill_fresh(
         self, subject: SubjectState, plan: LambdaPlan, state: LambdaState, now_ms: int
     ) -> None:
@@ -90,7 +149,7 @@ class Issuer:
                 return
             batch, reached = self._next_batch(subject, plan, state, position, end)
             if batch:
-                self._issue(subject, plan, state, batch, 1, 0, now_ms, None)
+                self._issue_or_refuse(subject, plan, state, batch, 1, 0, now_ms, None)
                 if plan.ordered:
                     break
             elif not reached:
@@ -190,9 +249,9 @@ class Issuer:
         carried = {e.sequence: unpark(subject, state, e.sequence) for e in events}
         attempt = carried[events[0].sequence].attempts + 1
         charged = max(parked.charged for parked in carried.values())
-        self._issue(subject, plan, state, events, attempt, charged, now_ms, carried)
+        self._issue_or_refuse(subject, plan, state, events, attempt, charged, now_ms, carried)
 
-    def _issue(
+    def _issue_or_refuse(
         self,
         subject: SubjectState,
         plan: LambdaPlan,
@@ -203,68 +262,91 @@ class Issuer:
         now_ms: int,
         carried: dict[int, Parked] | None,
     ) -> None:
+        """Make one job of ``events``, unless it is one event that fits no job."""
+        if len(events) == 1:
+            size = self._bytes_of(subject, plan, events[0])
+            if size > self._job_bytes_max:
+                self._refuse(subject, plan, state, events[0], size, now_ms, carried)
+                return
+        if plan.inputs:
+            events = self._with_inputs(subject, plan, events)
+        sequences = [event.sequence for event in events]
+        self._issue(subject, plan, state, events, sequences, attempt, charged, now_ms, carried)
+
+    def _issue(
+        self,
+        subject: SubjectState,
+        plan: LambdaPlan,
+        state: LambdaState,
+        events: list[Event],
+        sequences: list[int],
+        attempt: int,
+        charged: int,
+        now_ms: int,
+        carried: dict[int, Parked] | None,
+    ) -> None:
         """Make one job of ``events`` and register it."""
         self._count += 1
         job_id = f"{self._prefix}{self._count:x}"
-        sequences = [event.sequence for event in events]
-        record = JobRecord(
-            job_id,
-            subject,
-            plan.index,
-            sequences,
-            attempt,
-            charged,
-            now_ms,
-            plan.timeout_ms,
-            carried,
+        timeout_ms = plan.timeout_ms
+        inflight = self._inflight
+        inflight.register(
+            state,
+            JobRecord(
+                job_id,
+                subject,
+                plan.index,
+                sequences,
+                attempt,
+                charged,
+                now_ms,
+                timeout_ms,
+                carried,
+            ),
         )
-        counters = self._inflight.counters
-        job = Job(
-            job_id,
-            self._plan.name,
-            self._partition,
-            subject.subject,
-            plan.topology,
-            plan.lambda_id,
-            plan.queue,
-            self._epoch,
-            attempt,
-            now_ms,
-            plan.timeout_ms,
-            self._with_inputs(subject, plan, events) if plan.inputs else events,
+        inflight.effects.jobs.append(
+            Job(
+                job_id,
+                self._plan.name,
+                self._partition,
+                subject.subject,
+                plan.topology,
+                plan.lambda_id,
+                plan.queue,
+                self._epoch,
+                attempt,
+                now_ms,
+                timeout_ms,
+                events,
+            )
         )
-        if len(events) == 1 and self._bytes_of(subject, plan, events[0]) > self._job_bytes_max:
-            self._refuse(subject, plan, state, job, carried)
-            return
-        self._inflight.register(state, record)
-        self._inflight.effects.jobs.append(job)
-        counters.jobs_issued += 1
+        inflight.counters.jobs_issued += 1
         if attempt > 1:
-            counters.jobs_retried += 1
+            inflight.counters.jobs_retried += 1
 
     def _refuse(
         self,
         subject: SubjectState,
         plan: LambdaPlan,
         state: LambdaState,
-        job: Job,
+        event: Event,
+        size: int,
+        now_ms: int,
         carried: dict[int, Parked] | None,
     ) -> None:
         """Park an event that fits no job: the subject waits, its neighbours do not."""
-        event = job.events[0]
-        size = self._bytes_of(subject, plan, event)
         parked = carried[event.sequence] if carried else Parked(0, 0, 0)
         if parked.failure_class is None:
-            self._inflight.effects.oversized.append((job, size))
+            what = OversizedEvent(subject.subject, plan.index, event.sequence, size)
+            self._inflight.effects.oversized.append(what)
             self._inflight.counters.oversized_events += 1
-            parked.first_ms = job.issued_ms
+            parked.first_ms = now_ms
             parked.first_error = f"event of {size} bytes is over the job limit"
         parked.last_error = parked.first_error
-        parked.last_ms = job.issued_ms
+        parked.last_ms = now_ms
         parked.failure_class = FailureClass.INVALID
         parked.charged += 1
-        wait_ms = backoff_ms(plan.retry, parked.charged, subject.subject)
-        parked.due_ms = job.issued_ms + wait_ms
+        parked.due_ms = now_ms + backoff_ms(plan.retry, parked.charged, subject.subject)
         self._inflight.park(subject, state, event.sequence, parked)
 
     def _look_ahead(self, subject: SubjectState, plan: LambdaPlan, state: LambdaState) -> None:
@@ -298,8 +380,7 @@ class Issuer:
         """What the event adds to a job, inputs included; an upper bound."""
         size = len(event.payload) + EVENT_OVERHEAD_BYTES
         if event.headers:
-            for name, text in event.headers.items():
-                size += 4 * (len(name) + len(text)) + 10
+            size += _headers_bytes(event)
         for place in plan.inputs:
             output = subject.lambdas[place].outputs.get(event.sequence)
             if output is not None:
@@ -319,3 +400,8 @@ class Issuer:
                     inputs[self._plan.lambdas[place].lambda_id] = output
             result.append(replace(event, inputs=inputs))
         return result
+
+
+def _headers_bytes(event: Event) -> int:
+    """Upper bound of what an event's headers add to a job: UTF-8 takes at most 4 bytes a char."""
+    return sum(4 * (len(name) + len(text)) + 10 for name, text in event.headers.items())

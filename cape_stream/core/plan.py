@@ -28,9 +28,12 @@ class LambdaPlan:
     lambda_id: str
     queue: str
     ordered: bool
+    start: int
+    """First sequence id its topology wants."""
     window: int
     """Most events between the cursor and the newest issued one."""
     max_batch: int
+    """Most events in one job; never more than `window`."""
     timeout_ms: int
     retry: RetrySpec
     gates: tuple[int, ...]
@@ -120,8 +123,9 @@ def _lambda_plans(
                 lambda_id=entry.lambda_id,
                 queue=entry.queue,
                 ordered=topology.ordering == "ordered",
+                start=topology.start,
                 window=topology.window,
-                max_batch=entry.max_batch,
+                max_batch=min(entry.max_batch, topology.window),
                 timeout_ms=entry.timeout_ms,
                 retry=topology.retry,
                 gates=gates[place],

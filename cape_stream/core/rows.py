@@ -24,11 +24,8 @@ def cursor_info(plan: DomainPlan, subject: SubjectState) -> CursorInfo:
 
 def cursors_per_lambda(plan: DomainPlan, known: Mapping[str, int]) -> list[int]:
     """One cursor per lambda from stored topology cursors; a new topology begins at its start."""
-    result: list[int] = []
-    for topology in plan.topologies:
-        cursor = known.get(topology.name, topology.start - 1)
-        result.extend(cursor for _ in topology.span)
-    return result
+    get = known.get
+    return [get(entry.topology, entry.start - 1) for entry in plan.lambdas]
 
 
 def active_row(plan: DomainPlan, subject: SubjectState, now_ms: int) -> ActiveRow:
@@ -98,8 +95,9 @@ def _restore_lambda(
     now_ms: int,
 ) -> None:
     state = subject.lambdas[place]
-    state.done = set(stored.done)
-    state.outputs = dict(stored.outputs)
+    state.add_done(stored.done)
+    for sequence, output in stored.outputs.items():
+        state.keep_output(sequence, output)
     for job in stored.jobs:
         record = JobRecord(
             job.job_id,

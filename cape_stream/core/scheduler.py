@@ -268,7 +268,7 @@ class Scheduler:
         cursors = self._known_cursors(subject, stored)
         if latest is not None and latest <= min(cursors):
             return None
-        return self._activate(subject, stored)
+        return self._activate(subject, stored, cursors)
 
     def _known_cursors(self, subject: str, stored: CursorInfo | None) -> list[int]:
         ended = self._inflight.finished.get(subject)
@@ -277,8 +277,10 @@ class Scheduler:
         known: Mapping[str, int] = stored.cursors if stored else {}
         return rows.cursors_per_lambda(self.plan, known)
 
-    def _activate(self, subject: str, stored: CursorInfo | None) -> SubjectState:
-        cursors = self._known_cursors(subject, stored)
+    def _activate(
+        self, subject: str, stored: CursorInfo | None, known: list[int] | None = None
+    ) -> SubjectState:
+        cursors = known if known is not None else self._known_cursors(subject, stored)
         state = SubjectState(subject, cursors, max(cursors))
         ended = self._inflight.finished.pop(subject, None)
         if ended is not None:

@@ -31,7 +31,7 @@ class Settler:
         state = record.subject.lambdas[record.lambda_index]
         if status.kind is StatusKind.HEARTBEAT:
             counters.heartbeats += 1
-            expires_ms = min(now_ms + record.timeout_ms, record.ceiling_ms)
+            expires_ms = min(now_ms + record.timeout_ms, record.ceiling_ms())
             self._inflight.deadlines.move(record, max(record.expires_ms, expires_ms))
             return
         self._inflight.release(state, record)
@@ -130,8 +130,7 @@ class Settler:
             if len(record.sequences) == 1:
                 self._inflight.release(state, record)
             else:
-                record.sequences = [other for other in record.sequences if other != sequence]
-                state.jobs.sort(key=lambda job: job.sequences[0])
+                state.shrink_job(record, sequence)
             return True
         parked = state.parked.get(sequence)
         if parked is not None:
@@ -155,17 +154,18 @@ class Settler:
             for sequence in sequences:
                 output = status.outputs.get(sequence)
                 if output is not None:
-                    state.outputs[sequence] = output
+                    state.keep_output(sequence, output)
         state.settle(sequences)
         for place in plan.inputs:
             self._drop_outputs(subject, place)
 
     def _drop_outputs(self, subject: SubjectState, place: int) -> None:
         """Forget outputs that every lambda fed by ``place`` is done with."""
-        outputs = subject.lambdas[place].outputs
-        fed = [subject.lambdas[other] for other in self._plan.lambdas[place].fed]
-        for sequence in [q for q in outputs if all(state.has_done(q) for state in fed)]:
-            del outputs[sequence]
+        source = subject.lambdas[place]
+        if source.outputs:
+            fed = [subject.lambdas[other] for other in self._plan.lambdas[place].fed]
+            outputs = source.outputs
+            source.drop_outputs([q for q in outputs if all(state.has_done(q) for state in fed)])
 
     def _put_aside(
         self,

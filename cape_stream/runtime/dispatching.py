@@ -10,6 +10,7 @@ from zlib import crc32
 
 from msgspec import msgpack
 
+from cape_stream.core.effects import OversizedEvent
 from cape_stream.core.plan import DomainPlan
 from cape_stream.core.scheduler import Scheduler, SchedulerSettings
 from cape_stream.errors import Corrupt, Reject
@@ -275,18 +276,22 @@ class DispatchProcessor:
             partition = self._partition if job.attempt == 1 else self._other_partition(job)
             key = job.subject.encode()
             outputs.append(Write(topics[job.queue], partition, key, encode_job(job)))
-        for job, size in wanted.oversized:
-            reason = (
-                f"event {job.events[0].sequence} for {job.topology}/{job.lambda_id} has {size}"
-                " bytes, more than a job may have"
-            )
-            letter = DeadLetter(
-                topics[job.queue], self._partition, -1, reason, job.subject.encode(), None
-            )
-            self._intake.dead_letters += 1
-            effects.committed.append(self._dead_letter_write(letter))
+        for event in wanted.oversized:
+            self._bury_oversized(event, effects)
         effects.queries.extend(wanted.queries)
         return effects
+
+    def _bury_oversized(self, event: OversizedEvent, effects: Effects) -> None:
+        """Its bytes stay at the source: they fit no record."""
+        plan = self.scheduler.plan.lambdas[event.lambda_index]
+        reason = (
+            f"event {event.sequence} has {event.size} bytes for {plan.topology}/{plan.lambda_id},"
+            " more than a job may have"
+        )
+        topic = self._job_topics[plan.queue]
+        letter = DeadLetter(topic, self._partition, -1, reason, event.subject.encode(), None)
+        self._intake.dead_letters += 1
+        effects.committed.append(self._dead_letter_write(letter))
 
     def _other_partition(self, job: Job) -> int:
         """Where a reissue goes: away from a partition whose worker may be stuck."""

@@ -8,6 +8,11 @@ from collections.abc import Iterator, Sequence
 
 from cape_stream.model.event import Event
 
+# Empty until the first page: shared, and only ever replaced, never changed.
+_NO_SEQUENCES: list[int] = []
+_NO_EVENTS: list[Event] = []
+_NO_INTERVALS: list[tuple[int, int]] = []
+
 
 class EventBuffer:
     """Events of one subject, ascending, and the closed intervals in which they are all there is."""
@@ -15,16 +20,16 @@ class EventBuffer:
     __slots__ = ("events", "intervals", "sequences")
 
     def __init__(self) -> None:
-        self.sequences: list[int] = []
+        self.sequences = _NO_SEQUENCES
         """Sequence ids of `events`."""
-        self.events: list[Event] = []
-        self.intervals: list[tuple[int, int]] = []
+        self.events = _NO_EVENTS
+        self.intervals = _NO_INTERVALS
         """Closed, disjoint, ascending; touching ones are merged."""
 
     def add(self, start: int, end: int, events: Sequence[Event]) -> None:
         """Learn that ``events`` are all there is in [start, end]."""
         if not self.intervals:
-            self.intervals.append((start, end))
+            self.intervals = [(start, end)]
             self.sequences = [event.sequence for event in events]
             self.events = list(events)
             return

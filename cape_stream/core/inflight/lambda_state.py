@@ -22,9 +22,9 @@ class JobRecord:
     __slots__ = (
         "attempt",
         "carried",
-        "ceiling_ms",
         "charged",
         "expires_ms",
+        "issued_ms",
         "job_id",
         "lambda_index",
         "sequences",
@@ -56,8 +56,11 @@ class JobRecord:
         """What is remembered of the earlier attempts of these events; None on the first."""
         self.timeout_ms = timeout_ms
         self.expires_ms = issued_ms + timeout_ms
-        self.ceiling_ms = issued_ms + timeout_ms * HEARTBEAT_CEILING
+        self.issued_ms = issued_ms
+
+    def ceiling_ms(self) -> int:
         """Heartbeats never extend the expiry beyond this."""
+        return self.issued_ms + self.timeout_ms * HEARTBEAT_CEILING
 
 
 HEARTBEAT_CEILING = 20
@@ -93,8 +96,18 @@ class Parked:
         self.last_ms = 0
 
 
+_NO_JOBS: list[JobRecord] = []
+_NO_DONE: set[int] = set()
+_NO_PARKED: dict[int, Parked] = {}
+_NO_OUTPUTS: dict[int, bytes] = {}
+
+
 class LambdaState:
-    """State of one lambda for one subject."""
+    """State of one lambda for one subject.
+
+    Most of them come and go with nothing but a cursor and one job, so the collections are shared
+    empty ones until they are needed; change them only through the methods here.
+    """
 
     __slots__ = ("cursor", "done", "high", "jobs", "outputs", "parked", "unsure_to")
 
@@ -106,13 +119,17 @@ class LambdaState:
         self.unsure_to = NO_CURSOR
         """Events in (high, unsure_to] may be in `done`, `jobs` or `parked` already: set where
         the state was put together from a restart or from a stranger's report."""
-        self.done: set[int] = set()
+        self.done = _NO_DONE
         """Done events beyond the cursor."""
-        self.jobs: list[JobRecord] = []
+        self.jobs = _NO_JOBS
         """Jobs that are out, ascending by first sequence id."""
-        self.parked: dict[int, Parked] = {}
-        self.outputs: dict[int, bytes] = {}
+        self.parked = _NO_PARKED
+        self.outputs = _NO_OUTPUTS
         """Outputs of done events that a later lambda still needs."""
+
+    def is_plain(self) -> bool:
+        """True if nothing is open: all up to ``high`` is done, and nothing is known beyond."""
+        return not (self.jobs or self.parked or self.done or self.unsure_to > self.high)
 
     def has_done(self, sequence: int) -> bool:
         """True if this lambda has done the event."""
@@ -120,10 +137,59 @@ class LambdaState:
 
     def add_job(self, record: JobRecord) -> None:
         """Register a job that is now out."""
-        jobs = self.jobs
-        jobs.append(record)
-        if len(jobs) > 1 and jobs[-2].sequences[0] > record.sequences[0]:
-            jobs.sort(key=lambda job: job.sequences[0])
+        if not self.jobs:
+            self.jobs = [record]
+            return
+        self.jobs.append(record)
+        if self.jobs[-2].sequences[0] > record.sequences[0]:
+            self.jobs.sort(key=_first_sequence)
+
+    def remove_job(self, record: JobRecord) -> None:
+        """A job is no longer out."""
+        if len(self.jobs) == 1:
+            self.jobs = _NO_JOBS
+        else:
+            self.jobs.remove(record)
+
+    def shrink_job(self, record: JobRecord, sequence: int) -> None:
+        """One of several events of a job is done by other means."""
+        record.sequences = [other for other in record.sequences if other != sequence]
+        self.jobs.sort(key=_first_sequence)
+
+    def add_parked(self, sequence: int, parked: Parked) -> None:
+        """Put an event aside."""
+        if self.parked:
+            self.parked[sequence] = parked
+        else:
+            self.parked = {sequence: parked}
+
+    def remove_parked(self, sequence: int) -> Parked:
+        """Take a parked event back."""
+        parked = self.parked.pop(sequence)
+        if not self.parked:
+            self.parked = _NO_PARKED
+        return parked
+
+    def add_done(self, sequences: Iterable[int]) -> None:
+        """Remember events beyond the cursor as done."""
+        if self.done:
+            self.done.update(sequences)
+        else:
+            self.done = set(sequences) or _NO_DONE
+
+    def keep_output(self, sequence: int, output: bytes) -> None:
+        """Keep an output for the lambdas that take it."""
+        if self.outputs:
+            self.outputs[sequence] = output
+        else:
+            self.outputs = {sequence: output}
+
+    def drop_outputs(self, sequences: Iterable[int]) -> None:
+        """Forget outputs that nobody needs any more."""
+        for sequence in sequences:
+            del self.outputs[sequence]
+        if not self.outputs:
+            self.outputs = _NO_OUTPUTS
 
     def open_events(self) -> int:
         """Events beyond the cursor that this state has to remember."""
@@ -152,13 +218,12 @@ class LambdaState:
         if not self.jobs and not self.parked:
             if self.unsure_to <= self.high:
                 self.cursor = self.high
-                if self.done:
-                    self.done.clear()
+                self.done = _NO_DONE
                 return
-            self.done.update(sequences)
+            self.add_done(sequences)
             self._move_to(self.high)
             return
-        self.done.update(sequences)
+        self.add_done(sequences)
         oldest = self.high + 1
         if self.jobs:
             oldest = min(oldest, self.jobs[0].sequences[0])
@@ -172,3 +237,9 @@ class LambdaState:
         if moved:
             self.cursor = max(self.cursor, max(moved))
             self.done.difference_update(moved)
+            if not self.done:
+                self.done = _NO_DONE
+
+
+def _first_sequence(record: JobRecord) -> int:
+    return record.sequences[0]

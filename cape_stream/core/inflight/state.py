@@ -43,7 +43,7 @@ class InflightState:
         """A job is no longer out, for whatever reason."""
         del self.jobs[record.job_id]
         self.deadlines.remove(record)
-        state.jobs.remove(record)
+        state.remove_job(record)
         record.subject.open_jobs -= 1
         self.dirty.add(record.subject)
 
@@ -51,7 +51,7 @@ class InflightState:
         self, subject: SubjectState, state: LambdaState, sequence: int, parked: Parked
     ) -> None:
         """Put an event aside until ``parked.due_ms``."""
-        state.parked[sequence] = parked
+        state.add_parked(sequence, parked)
         subject.parked += 1
         self.dirty.add(subject)
         self.wake_at(subject, parked.due_ms)
@@ -60,7 +60,7 @@ class InflightState:
         """Take a parked event back."""
         subject.parked -= 1
         self.dirty.add(subject)
-        return state.parked.pop(sequence)
+        return state.remove_parked(sequence)
 
     def wake_at(self, subject: SubjectState, due_ms: int) -> None:
         """Look at the subject again at ``due_ms``."""
