@@ -1,0 +1,24 @@
+"""Handlers for child processes, which find them by importing this module."""
+
+import os
+import time
+from collections.abc import Iterator
+
+from cape_stream.sdk import Batch, EventResult
+
+
+def report_process(batch: Batch) -> Iterator[EventResult]:
+    """Say where it runs, as an output for the first event and the reason for the second."""
+    yield batch.events[0].done(output=os.getpid())
+    yield batch.events[1].fail("permanent", f"{os.getpid()} {batch.remaining_ms > 0}")
+
+
+def die_for_n1(batch: Batch) -> None:
+    """Take the process down for one subject."""
+    if batch.subject == "N1":
+        os._exit(7)
+
+
+def sleep_long(batch: Batch) -> None:
+    """Outlive every grace period."""
+    time.sleep(600)
