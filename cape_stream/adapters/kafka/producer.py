@@ -34,12 +34,12 @@ UNKNOWN_DESTINATION = frozenset(
 """The topic or partition is not there (yet): the record fails, a later one may pass."""
 
 
-class _Run:
+class Run:
     """Sends of one partition up to a failure."""
 
     __slots__ = ("_channel", "acked", "failed", "in_order", "on_delivery", "sent")
 
-    def __init__(self, channel: "_Channel") -> None:
+    def __init__(self, channel: "Channel") -> None:
         self._channel = channel
         self.sent = 0
         self.acked = 0
@@ -74,7 +74,7 @@ class _Run:
         return self.in_order if self.failed else self.acked
 
 
-class _Channel:
+class Channel:
     """One partition's books."""
 
     __slots__ = ("_done", "_ended", "_failures", "acked_offset", "partition", "run")
@@ -83,17 +83,17 @@ class _Channel:
         self.partition = partition
         self._failures = failures
         self._done = 0
-        self._ended: deque[_Run] = deque()
+        self._ended: deque[Run] = deque()
         self.acked_offset: int | None = None
-        self.run = _Run(self)
+        self.run = Run(self)
 
-    def fail(self, run: _Run, key: bytes | None, value: bytes | None, error: KafkaError) -> None:
+    def fail(self, run: Run, key: bytes | None, value: bytes | None, error: KafkaError) -> None:
         topic, partition = self.partition
         reason = f"{error.name()}: {error.str()}"
         self._failures.append(FailedSend(topic, partition, key, value, reason))
         if run is self.run:
             self._ended.append(run)
-            self.run = _Run(self)
+            self.run = Run(self)
 
     @property
     def sent(self) -> int:
@@ -106,11 +106,11 @@ class _Channel:
         return self._done + (self._ended[0] if self._ended else self.run).settled
 
 
-class _Counters(Mapping[TopicPartition, int]):
+class Counters(Mapping[TopicPartition, int]):
     """A live view of one figure of all channels; those that have none are not in it."""
 
     def __init__(
-        self, channels: Mapping[tuple[str, int], _Channel], figure: Callable[[_Channel], int | None]
+        self, channels: Mapping[tuple[str, int], Channel], figure: Callable[[Channel], int | None]
     ) -> None:
         self._channels = channels
         self._figure = figure
@@ -136,12 +136,12 @@ class KafkaProducer:
         self._settings = settings
         self._log = ClientLog("producer")
         # A plain tuple is cheaper to make than a TopicPartition, and finds the same.
-        self._channels: dict[tuple[str, int], _Channel] = {}
+        self._channels: dict[tuple[str, int], Channel] = {}
         self._failures: list[FailedSend] = []
         self._is_broken = False
-        self.sent: Mapping[TopicPartition, int] = _Counters(self._channels, lambda c: c.sent)
-        self.settled: Mapping[TopicPartition, int] = _Counters(self._channels, lambda c: c.settled)
-        self.acked_offset: Mapping[TopicPartition, int] = _Counters(
+        self.sent: Mapping[TopicPartition, int] = Counters(self._channels, lambda c: c.sent)
+        self.settled: Mapping[TopicPartition, int] = Counters(self._channels, lambda c: c.settled)
+        self.acked_offset: Mapping[TopicPartition, int] = Counters(
             self._channels, lambda c: c.acked_offset
         )
         self._client = self._open()
@@ -198,13 +198,13 @@ class KafkaProducer:
         }
         return KafkaClient({**config, "error_cb": self._on_error}, logger=self._log)
 
-    def _channel(self, partition: TopicPartition) -> _Channel:
-        channel = self._channels[partition] = _Channel(partition, self._failures)
+    def _channel(self, partition: TopicPartition) -> Channel:
+        channel = self._channels[partition] = Channel(partition, self._failures)
         return channel
 
     def _refused(
         self,
-        run: _Run,
+        run: Run,
         partition: TopicPartition,
         key: bytes | None,
         value: bytes | None,
