@@ -10,6 +10,7 @@ class DeadLetter:
     topic: str
     partition: int
     offset: int
+    """-1 when the record never got into its topic, such as a job over the size limit."""
     reason: str
     """Short and stable, such as ``truncated`` or ``unknown schema id 2147483647``."""
     key: bytes | None

@@ -11,10 +11,10 @@ from cape_stream.adapters.avro.framing import HEADER_BYTES, Framing, remember
 from cape_stream.adapters.avro.registry import FileRegistry
 from cape_stream.adapters.avro.wire import (
     END,
+    MINUS_ONE,
     NATURAL,
     NATURAL_END,
     QUICK_MISSES,
-    SIGNS,
     UnusualError,
     natural_bytes,
     read_long,
@@ -27,13 +27,13 @@ from cape_stream.model.subject import SUBJECT_BYTES_MAX
 _VERSION = 1
 _FINGERPRINT = "c4f24b735ba5c0df"
 
-_NONE = b"\x01"
-"""`NO_CURSOR` as a ``long``."""
+_TWO_BYTES_END = 1 << 14
+"""First number that a varint of two bytes does not hold."""
 
 
 def _cursor_bytes(value: object, field: str) -> bytes:
     number = checked_cursor(value, field)
-    return _NONE if number == NO_CURSOR else natural_bytes(number)
+    return MINUS_ONE if number == NO_CURSOR else natural_bytes(number)
 
 
 class _TopologyBytes(dict[str, bytes]):
@@ -110,12 +110,16 @@ class CursorCodec:
             topology = names.get(value[at:end])
             if topology is None:
                 topology, end = self._new_topology(value, at)
-            cursor = value[end]
-            if cursor & SIGNS:
-                cursor, at = read_long(value, end)
+            # One and two bytes are read on the spot: the call would cost more than the reading.
+            number = value[end]
+            at = end + 1
+            if number > 127:
+                number += (value[at] << 7) - 128
+                at += 1
+            if number & 1 or number >= _TWO_BYTES_END:
+                cursors[topology], at = read_long(value, end)
             else:
-                cursor, at = cursor >> 1, end + 1
-            cursors[topology] = cursor
+                cursors[topology] = number >> 1
         rest = value[at:]
         if rest != (END if count else b"") or len(cursors) != count:
             raise UnusualError

@@ -10,11 +10,13 @@ from cape_stream.adapters.avro.fields import (
 )
 from cape_stream.adapters.avro.framing import Framing
 from cape_stream.adapters.avro.registry import FileRegistry
-from cape_stream.adapters.avro.wire import INT32_MAX, NULL, SOME, length_prefixed
+from cape_stream.adapters.avro.wire import INT32_MAX, MINUS_ONE, NULL, SOME, length_prefixed
 from cape_stream.model.dead_letter import DeadLetter
 
 _VERSION = 1
 _FINGERPRINT = "9c33936dd3eb278f"
+
+NO_OFFSET = -1
 
 
 def _optional_bytes(octets: bytes | None, field: str) -> bytes:
@@ -34,7 +36,7 @@ class DeadLetterCodec:
                 self._letter_framing.header,
                 text_bytes(letter.topic, "topic"),
                 count_bytes(letter.partition, "partition", most=INT32_MAX),
-                count_bytes(letter.offset, "offset"),
+                MINUS_ONE if letter.offset == NO_OFFSET else count_bytes(letter.offset, "offset"),
                 text_bytes(letter.reason, "reason"),
                 _optional_bytes(letter.key, "key"),
                 _optional_bytes(letter.value, "value"),
@@ -47,7 +49,7 @@ class DeadLetterCodec:
         return DeadLetter(
             checked_text(fields["topic"], "topic"),
             checked_partition(fields["partition"]),
-            checked_count(fields["offset"], "offset"),
+            checked_count(fields["offset"], "offset", least=NO_OFFSET),
             checked_text(fields["reason"], "reason"),
             fields["key"],
             fields["value"],

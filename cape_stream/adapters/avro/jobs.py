@@ -21,7 +21,13 @@ from cape_stream.adapters.avro.fields import (
     subject_bytes,
     text_bytes,
 )
-from cape_stream.adapters.avro.framing import HEADER_BYTES, Framing, remember
+from cape_stream.adapters.avro.framing import (
+    HEADER_BYTES,
+    STAMP_BYTES,
+    Framing,
+    read_stamp,
+    remember,
+)
 from cape_stream.adapters.avro.registry import FileRegistry
 from cape_stream.adapters.avro.wire import (
     END,
@@ -37,6 +43,7 @@ from cape_stream.adapters.avro.wire import (
     natural_bytes,
     quick_text,
     read_bytes,
+    read_long,
     read_natural,
     read_text,
 )
@@ -52,6 +59,8 @@ _TWO_EMPTY_MAPS = END + END
 _LAST = END + NULL
 """What follows the last event: the end of the array, and no token."""
 
+_TWO_BYTES_END = 1 << 14
+"""First number that a varint of two bytes does not hold."""
 _SHORT_SUBJECT_CHARS_MAX = SUBJECT_BYTES_MAX // 4
 """A text of so many characters surely is within a subject's bytes."""
 
@@ -104,6 +113,8 @@ class JobCodec:
         self._job_prefixes = _Prefixes(self._job_framing.header)
         self._job_names: dict[bytes, tuple[str, str, str]] = {}
         """Header, domain, topology and lambda id as bytes → those three."""
+        self._job_stamps: dict[bytes, int] = {}
+        """Bytes of ``issued_ms`` seen → the number."""
         self._job_issued = (0, NATURAL[0])
         """The newest ``issued_ms`` and its bytes: all jobs of one step have the same."""
 
@@ -192,7 +203,11 @@ class JobCodec:
         subject, at = quick_text(value, at + 1)
         job_id, at = quick_text(value, at)
         attempt, at = read_natural(value, at)
-        issued_ms, at = read_natural(value, at)
+        issued_ms = self._job_stamps.get(value[at : at + STAMP_BYTES])
+        if issued_ms is None:
+            issued_ms, at = read_stamp(self._job_stamps, value, at)
+        else:
+            at += STAMP_BYTES
         events, at = _quick_events(value, at)
         if (
             value[at:] != _LAST
@@ -294,14 +309,24 @@ def _quick_events(value: bytes, at: int) -> tuple[list[Event], int]:
     events: list[Event] = []
     last = -1
     for _ in range(count):
-        sequence, at = read_natural(value, at)
-        size, at = read_natural(value, at)
-        end = at + size
-        payload = value[at:end]
-        at = end + 2
+        sequence, at = read_long(value, at)
         if sequence <= last:
             raise UnusualError
         last = sequence
+        # A payload's length has two bytes as a rule: read on the spot, the call would cost more.
+        start = at
+        size = value[at]
+        at += 1
+        if size > 127:
+            size += (value[at] << 7) - 128
+            at += 1
+        if size & 1 or size >= _TWO_BYTES_END:
+            size, at = read_natural(value, start)
+        else:
+            size >>= 1
+        end = at + size
+        payload = value[at:end]
+        at = end + 2
         if value[end:at] == _TWO_EMPTY_MAPS:
             events.append(Event(sequence, payload, NO_HEADERS, NO_INPUTS))
         else:

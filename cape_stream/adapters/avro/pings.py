@@ -12,13 +12,13 @@ from cape_stream.adapters.avro.fields import (
     lane_bytes,
     sequence_bytes,
 )
-from cape_stream.adapters.avro.framing import Framing
+from cape_stream.adapters.avro.framing import STAMP_BYTES, Framing, read_stamp
 from cape_stream.adapters.avro.registry import FileRegistry
 from cape_stream.adapters.avro.wire import (
     NULL,
     QUICK_MISSES,
-    SIGNS,
     SOME,
+    UnusualError,
     read_natural,
 )
 from cape_stream.model.ping import Ping
@@ -26,7 +26,8 @@ from cape_stream.model.ping import Ping
 _VERSION = 1
 _FINGERPRINT = "a29b774cff1577d0"
 
-_SOME_INDEX = SOME[0]
+_NULL = NULL[0]
+_SOME = SOME[0]
 
 
 class PingCodec:
@@ -37,6 +38,8 @@ class PingCodec:
         header = self._ping_framing.header
         self._ping_heads = {size: header + octets for size, octets in SUBJECT_SIZES.items()}
         """Header and length of the subject, by that length."""
+        self._ping_stamps: dict[bytes, int] = {}
+        """Bytes of ``sent_ms`` seen → the number."""
 
     def encode_ping(self, ping: Ping) -> bytes:
         """Return a ping as a record value. Raises Reject naming field and value."""
@@ -58,19 +61,27 @@ class PingCodec:
                 # With the key we know how the record must begin: one comparison for all of it.
                 head = self._ping_heads[len(key)] + key
                 if value.startswith(head):
-                    at = len(head)
-                    latest = None
-                    branch = value[at]
-                    if branch == _SOME_INDEX:
-                        latest, at = read_natural(value, at + 1)
-                    else:
-                        at += 1
-                    sent_ms, at = read_natural(value, at)
-                    if branch <= _SOME_INDEX and not branch & SIGNS and at + 1 == len(value):
-                        return Ping(key.decode(), latest, sent_ms, LANE_OF[value[at]])
+                    return self._quick_ping(key, value, len(head))
             except (KeyError, *QUICK_MISSES):
                 pass  # the plain path reads it, or says what is wrong
         return self._plain_ping(key, value)
+
+    def _quick_ping(self, key: bytes, value: bytes, at: int) -> Ping:
+        latest = None
+        branch = value[at]
+        at += 1
+        if branch == _SOME:
+            latest, at = read_natural(value, at)
+        elif branch != _NULL:
+            raise UnusualError
+        sent_ms = self._ping_stamps.get(value[at : at + STAMP_BYTES])
+        if sent_ms is None:
+            sent_ms, at = read_stamp(self._ping_stamps, value, at)
+        else:
+            at += STAMP_BYTES
+        if at + 1 != len(value):
+            raise UnusualError
+        return Ping(key.decode(), latest, sent_ms, LANE_OF[value[at]])
 
     def _plain_ping(self, key: bytes | None, value: bytes | None) -> Ping:
         fields = self._ping_framing.fields(value)

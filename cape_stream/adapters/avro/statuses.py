@@ -120,10 +120,10 @@ class StatusCodec:
                 POSITIVE[len(job_id)],
                 job_id,
                 POSITIVE[status.attempt],
+                POSITIVE.get(status.queued_ms) or count_bytes(status.queued_ms, "queued_ms"),
             ]
         except (AttributeError, TypeError, KeyError, UnicodeEncodeError):
             parts = self._plain_status_parts(status)
-        parts.append(count_bytes(status.queued_ms, "queued_ms"))
         if status.done:
             _add_sequences(parts, status.done)
         if status.outputs or status.failures:
@@ -149,6 +149,7 @@ class StatusCodec:
             subject_bytes(status.subject),
             text_bytes(status.job_id, "job_id"),
             count_bytes(status.attempt, "attempt", least=1, most=INT32_MAX),
+            count_bytes(status.queued_ms, "queued_ms"),
         ]
 
     def decode_status(self, key: bytes | None, value: bytes | None) -> JobStatus:
@@ -250,9 +251,9 @@ def _quick_status(key: bytes, value: bytes, at: int, origin: _Origin) -> JobStat
     done: Sequence[int]
     if value[at] == _ONE:
         sequence, at = read_natural(value, at + 1)
-        done = (sequence,)
-        if value[at : at + 1] != END:
+        if value[at]:
             raise UnusualError
+        done = (sequence,)
         at += 1
     else:
         done, at = _quick_done(value, at)

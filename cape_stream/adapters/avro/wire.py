@@ -11,6 +11,9 @@ from cape_stream.errors import Reject
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 _UINT64_MAX = 2**64 - 1
+_MORE_1 = 128
+_MORE_2 = 128 + (128 << 7)
+_MORE_3 = 128 + (128 << 7) + (128 << 14)
 
 TRUNCATED = "truncated"
 TRAILING_BYTES = "trailing bytes"
@@ -24,6 +27,8 @@ BAD_ENUM_INDEX = "bad enum index"
 BAD_BOOLEAN = "bad boolean"
 BAD_BLOCK_SIZE = "bad block size"
 
+MINUS_ONE = b"\x01"
+"""-1 as a ``long``: no cursor, no offset."""
 END = b"\x00"
 """Ends an array or a map; alone, the empty one."""
 NULL = b"\x00"
@@ -83,21 +88,34 @@ def length_prefixed(data: bytes) -> bytes:
 def read_long(data: bytes, at: int) -> tuple[int, int]:
     """Read a ``long``. Raises IndexError at the end of the data, Reject for a bad one."""
     number = data[at]
-    at += 1
-    if number > 127:
-        number &= 127
-        shift = 7
-        while (byte := data[at]) > 127:
-            number |= (byte & 127) << shift
-            at += 1
-            shift += 7
-            if shift > 63:
-                raise Reject(VARINT_TOO_LONG)
-        number |= byte << shift
+    if number < 128:
+        return (number >> 1) ^ -(number & 1), at + 1
+    # Two and three bytes hold most of what there is, so they are read without a loop. A byte with
+    # its "more follows" bit is 128 too large; these are taken back in one go.
+    second = data[at + 1]
+    if second < 128:
+        number += (second << 7) - _MORE_1
+        return (number >> 1) ^ -(number & 1), at + 2
+    third = data[at + 2]
+    if third < 128:
+        number += (second << 7) + (third << 14) - _MORE_2
+        return (number >> 1) ^ -(number & 1), at + 3
+    return _read_long_of_many(data, at + 3, number + (second << 7) + (third << 14) - _MORE_3)
+
+
+def _read_long_of_many(data: bytes, at: int, number: int) -> tuple[int, int]:
+    """Go on with a ``long`` of which ``number`` is what its first three bytes say."""
+    shift = 21
+    while (byte := data[at]) > 127:
+        number += (byte - 128) << shift
         at += 1
-        if number > _UINT64_MAX:
-            raise Reject(BEYOND_INT64)
-    return (number >> 1) ^ -(number & 1), at
+        shift += 7
+        if shift > 63:
+            raise Reject(VARINT_TOO_LONG)
+    number += byte << shift
+    if number > _UINT64_MAX:
+        raise Reject(BEYOND_INT64)
+    return (number >> 1) ^ -(number & 1), at + 1
 
 
 def read_length(data: bytes, at: int) -> tuple[int, int]:
