@@ -1,0 +1,80 @@
+"""Puts roles into one process: all of them on the embedded log, or some of them on Kafka.
+
+`opened` is for programs that look on while it runs, `serve` is the whole life of a process.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from cape_stream.roles.backends import Backend, open_backend
+from cape_stream.roles.crew import Crew, Part, raise_failure, say, signals
+from cape_stream.roles.dispatcher import DispatcherPart
+from cape_stream.roles.partitions import apply_topics
+from cape_stream.roles.progress import Progress
+from cape_stream.roles.refresh import RefreshPart
+from cape_stream.roles.settings import BackendName, Settings, SettingsError
+from cape_stream.roles.worker import WorkerPart
+from cape_stream.sdk.app import App
+
+ROLES: Mapping[str, Callable[[App, Backend, Settings], Part]] = {
+    "dispatcher": DispatcherPart,
+    "worker": WorkerPart,
+    "refresh": RefreshPart,
+}
+ALL_ROLES = tuple(ROLES)
+
+
+@contextmanager
+def opened(
+    app: App,
+    settings: Settings,
+    *,
+    backend_name: BackendName = "embedded",
+    roles: Sequence[str] = ALL_ROLES,
+) -> Iterator[Crew]:
+    """A crew that is ready to start; on the way out it is stopped, and everything is closed.
+
+    On the embedded log missing topics are created, for nobody else could.
+
+    Raises:
+        Fatal: the folder is in use or damaged, a setting or the App cannot work.
+    """
+    if backend_name == "embedded" and "dispatcher" not in roles:
+        raise SettingsError(
+            f"{' and '.join(roles)} alone cannot use the embedded log, which one process holds:"
+            " use `cape run`, or name a Kafka with --kafka HOST:PORT"
+        )
+    with open_backend(backend_name, settings) as backend:
+        if backend_name == "embedded":
+            apply_topics(backend.log, app)
+        crew = Crew([ROLES[role](app, backend, settings) for role in roles])
+        try:
+            yield crew
+        finally:
+            crew.stop()
+            for domain in app.domains.values():
+                domain.source.close()
+
+
+def serve(
+    app: App,
+    settings: Settings,
+    *,
+    backend_name: BackendName = "embedded",
+    roles: Sequence[str] = ALL_ROLES,
+) -> None:
+    """Run until a signal, telling how far it is; returns when everything has stopped in order.
+
+    Raises:
+        Fatal: it could not begin, or a part of it could not go on.
+    """
+    interval_ms = settings.process.progress_interval_ms
+    with opened(app, settings, backend_name=backend_name, roles=roles) as crew, signals(crew):
+        crew.start()
+        say(f"{', '.join(roles)} of {app.name} on {backend_name}; Ctrl-C stops")
+        progress = Progress()
+        while not crew.wait(interval_ms / 1_000 if interval_ms else None):
+            progress.say(crew.figures())
+        crew.stop()
+    raise_failure(crew.failure)
+    say(f"stopped; {progress.summary(crew.figures())}")

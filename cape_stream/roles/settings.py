@@ -1,0 +1,171 @@
+"""What may be set, and everything that was set, as one frozen object.
+
+Values come from a file, the environment and flags, each stronger than the one before it;
+`settings_loading` reads them. One class a concern: the loops bring their own, this module adds what
+belongs to the process. Every field says its unit and its reason where it is declared.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Literal, TypeVar
+
+from cape_stream.adapters.embedded.settings import EmbeddedSettings
+from cape_stream.core.scheduler import SchedulerSettings
+from cape_stream.errors import Fatal
+from cape_stream.runtime.refresh_settings import RefreshSettings
+from cape_stream.runtime.settings import EngineSettings
+from cape_stream.runtime.worker import WorkerSettings
+
+BackendName = Literal["embedded", "kafka"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+T = TypeVar("T")
+
+KAFKA_SETTINGS = ("cape_stream.adapters.kafka.settings", "KafkaSettings")
+"""Loaded when something of it is set: its package brings the Kafka client."""
+
+
+class SettingsError(Fatal):
+    """A setting is unknown or cannot have this value: correct it and start again."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class ProcessSettings:
+    """What belongs to a process as a whole."""
+
+    data_dir: str = "./cape-data"
+    """Folder of everything kept on this machine: the embedded log and the state tables. One
+    process at a time may use it."""
+    log_level: LogLevel = "warning"
+    """Least important lines shown on stderr; ``info`` tells the life of every task."""
+    progress_interval_ms: int = 5_000
+    """How often a running process says on stderr how far it is; 0 switches that off."""
+    partition_check_interval_ms: int = 30_000
+    """How often a dispatcher asks whether its topics still have the partitions they had; 0
+    switches that off. Growth would give a subject two owners, so it ends the process."""
+    state_memory_bytes: int = 128 << 20
+    """Memory of the state table, caches and write buffers together, whatever the number of
+    tasks; at least 8 MiB."""
+
+
+SECTIONS: Mapping[str, type] = {
+    "process": ProcessSettings,
+    "embedded": EmbeddedSettings,
+    "engine": EngineSettings,
+    "scheduler": SchedulerSettings,
+    "worker": WorkerSettings,
+    "refresh": RefreshSettings,
+}
+"""Section of the file → the class it becomes; `kafka` comes on top, see `section_class`."""
+
+SECTION_NAMES = (*SECTIONS, "kafka")
+
+
+@dataclass(slots=True, frozen=True)
+class Given:
+    """One value that somebody gave."""
+
+    value: Any
+    origin: str
+    """Where it comes from, for people: ``cape.toml``, ``CAPE_ENGINE_...``, ``--set``."""
+
+
+@dataclass(slots=True, frozen=True)
+class Settings:
+    """Everything in effect. Build it by `settings_loading.load_settings`, or from nothing."""
+
+    given: Mapping[str, Mapping[str, Given]] = field(default_factory=dict)
+    """Section → field → what was given; a field nobody gave has its default."""
+
+    @property
+    def process(self) -> ProcessSettings:
+        """Of the process as a whole."""
+        return self._built("process", ProcessSettings)
+
+    @property
+    def embedded(self) -> EmbeddedSettings:
+        """Of the embedded log."""
+        return self._built("embedded", EmbeddedSettings)
+
+    @property
+    def engine(self) -> EngineSettings:
+        """Of the dispatcher's loop."""
+        return self._built("engine", EngineSettings)
+
+    @property
+    def scheduler(self) -> SchedulerSettings:
+        """Of the dispatcher's decisions."""
+        return self._built("scheduler", SchedulerSettings)
+
+    @property
+    def refresh(self) -> RefreshSettings:
+        """Of the sweep over the sources."""
+        return self._built("refresh", RefreshSettings)
+
+    def worker(self, queues: tuple[str, ...]) -> WorkerSettings:
+        """Of the worker; ``queues`` are the App's, all of which it serves unless told otherwise."""
+        wanted: tuple[str, ...] = self._values("worker").get("queues", queues)
+        unknown = [queue for queue in wanted if queue not in queues]
+        if unknown:
+            raise SettingsError(
+                f"worker.queues names {unknown[0]!r}, which no handler of the App uses; it uses"
+                f" {', '.join(queues)}"
+            )
+        return self._built("worker", WorkerSettings, queues=wanted)
+
+    @property
+    def kafka(self) -> Any:
+        """Of the connection to Kafka.
+
+        Raises:
+            SettingsError: nobody said where Kafka is.
+        """
+        if not self.names_kafka:
+            raise SettingsError(
+                "kafka.bootstrap_servers is not set: give --kafka HOST:PORT, set"
+                " CAPE_KAFKA_BOOTSTRAP_SERVERS, or write it under [kafka] in cape.toml; without a"
+                " Kafka, `cape run` does everything in one process"
+            )
+        values = self._values("kafka")
+        extra = {name: values.pop(name) for name in list(values) if is_librdkafka(name)}
+        return build("kafka", section_class("kafka"), {**values, "extra": extra})
+
+    @property
+    def names_kafka(self) -> bool:
+        """True if somebody said where Kafka is."""
+        return "bootstrap_servers" in self.given.get("kafka", {})
+
+    def check(self) -> None:
+        """Build every section once; raises SettingsError for the first value that cannot be."""
+        for name, made in SECTIONS.items():
+            self._built(name, made, **({"queues": ("any",)} if name == "worker" else {}))
+        if self.given.get("kafka"):
+            assert self.kafka is not None, "building it is the check"
+
+    def _values(self, section: str) -> dict[str, Any]:
+        return {name: given.value for name, given in self.given.get(section, {}).items()}
+
+    def _built(self, section: str, made: Callable[..., T], **fixed: object) -> T:
+        return build(section, made, {**self._values(section), **fixed})
+
+
+def section_class(section: str) -> type:
+    """The class a section becomes."""
+    if section != "kafka":
+        return SECTIONS[section]
+    module, name = KAFKA_SETTINGS
+    found: type = getattr(import_module(module), name)
+    return found
+
+
+def build(section: str, made: Callable[..., T], values: Mapping[str, object]) -> T:
+    """An object of ``made``, whose own refusals become ours."""
+    try:
+        return made(**values)
+    except ValueError as error:
+        raise SettingsError(f"[{section}]: {error}") from error
+
+
+def is_librdkafka(name: str) -> bool:
+    """True if a name under [kafka] is one of the client's own settings, passed through."""
+    return "." in name or name == "debug"
