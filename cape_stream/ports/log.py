@@ -62,6 +62,9 @@ class TopicSpec:
     partitions: int
     config: Mapping[str, str]
     """Kafka topic settings, such as ``{"cleanup.policy": "compact"}``."""
+    replication: int | None = None
+    """Copies of each partition, >= 1; None: as the cluster is set up. Without meaning for a log
+    of one process."""
 
 
 class Ownership(Protocol):

@@ -39,7 +39,15 @@ class KafkaLog:
         if not topics:
             return
         created = self._admin.create_topics(
-            [NewTopic(t.name, t.partitions, BROKER_DEFAULT, config=dict(t.config)) for t in topics],
+            [
+                NewTopic(
+                    topic.name,
+                    topic.partitions,
+                    topic.replication or BROKER_DEFAULT,
+                    config=dict(topic.config),
+                )
+                for topic in topics
+            ],
             request_timeout=self._timeout_s,
             operation_timeout=self._timeout_s,
         )
