@@ -225,11 +225,12 @@ def _add_failures(parts: list[bytes], failures: Sequence[EventFailure]) -> None:
         for failure in failures:
             if failure.failure_class not in _CLASS_BYTES:
                 raise Reject(f"unknown failure class {failure.failure_class!r}")
-            error = checked_text(failure.error, "error", least_chars=0)[:ERROR_HEAD_CHARS_MAX]
+            # Foreign text, for people: what UTF-8 cannot spell must not cost the whole status.
+            error = failure.error[:ERROR_HEAD_CHARS_MAX].encode("utf-8", "replace")
             wait_ms = failure.retry_after_ms
             parts.append(sequence_bytes(failure.sequence, "failure sequence"))
             parts.append(_CLASS_BYTES[failure.failure_class])
-            parts.append(length_prefixed(error.encode()))
+            parts.append(length_prefixed(error))
             parts.append(NULL if wait_ms is None else SOME + count_bytes(wait_ms, "retry_after_ms"))
     parts.append(END)
 
