@@ -7,10 +7,10 @@ no database and no clock.
 
 The rule. A sighting is, of one moment: the oldest transaction id that is still running, the next
 one that will be given out, and the transactions that hold a write lock on the table or on a
-sequence it owns. PostgreSQL takes that lock before it evaluates the row, so before a sequence id is drawn,
-and keeps it until after the row has become visible. Therefore everybody who has drawn an id below
-that of a row that was visible at the sighting is either among its writers or has ended. When
-none of these writers is in a later sighting, everything below the sighting's oldest running
+sequence it owns. PostgreSQL takes that lock before it evaluates the row, so before a sequence id
+is drawn, and keeps it until after the row has become visible. Therefore everybody who has drawn an
+id below that of a row that was visible at the sighting is either among its writers or has ended.
+When none of these writers is in a later sighting, everything below the sighting's oldest running
 transaction is settled.
 
 Comparing a row's own transaction id with the oldest running one is not enough: a transaction

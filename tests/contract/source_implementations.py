@@ -1,0 +1,147 @@
+"""Every event source under the contract suite, with the means to put events into it."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import psycopg
+import pytest
+
+from cape_stream.adapters.sources.memory import MemoryEventSource
+from cape_stream.adapters.sources.sql import SqlEventSource
+from cape_stream.ports.source import EventSource
+
+COLUMNS = {
+    "table": "Flight Departures",
+    "subject": "tail number",
+    "sequence": "leg %s",
+    "payload": "pay:load",
+    "headers": 'head"ers',
+}
+"""Names that need quoting, so that none is left unquoted."""
+
+COLUMN_LIST = ", ".join(
+    '"{}"'.format(COLUMNS[role].replace('"', '""'))
+    for role in ("subject", "sequence", "payload", "headers")
+)
+
+Append = Callable[[str, int, bytes, Mapping[str, str]], None]
+
+
+@dataclass
+class Filled:
+    """A source and its way in."""
+
+    source: EventSource
+    append: Append
+    reopen: Callable[[], EventSource] | None = None
+    """Make another object over the same events; None if they go with the object."""
+    nul_allowed: bool = True
+    """May a subject hold a NUL character? PostgreSQL's text cannot."""
+
+
+class Make(Protocol):
+    """Makes an empty source for one test."""
+
+    def __call__(self, request: pytest.FixtureRequest) -> Filled: ...
+
+
+def memory(request: pytest.FixtureRequest) -> Filled:
+    source = MemoryEventSource()
+    return Filled(source, source.append)
+
+
+def sqlite(request: pytest.FixtureRequest, changed: str | None) -> Filled:
+    folder: Path = request.getfixturevalue("tmp_path")
+    path = folder / "a b?.db"
+    connection = sqlite3.connect(path, check_same_thread=False)
+    request.addfinalizer(connection.close)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = OFF")
+    connection.execute(
+        f'CREATE TABLE "{COLUMNS["table"]}" (id INTEGER PRIMARY KEY AUTOINCREMENT, '
+        '"tail number" TEXT NOT NULL, "leg %s" INTEGER NOT NULL, "pay:load" BLOB NOT NULL, '
+        '"head""ers" JSON, UNIQUE ("tail number", "leg %s"))'
+    )
+
+    def append(subject: str, sequence: int, payload: bytes, headers: Mapping[str, str]) -> None:
+        connection.execute(
+            f'INSERT INTO "{COLUMNS["table"]}" ({COLUMN_LIST}) VALUES (?, ?, ?, ?)',
+            (subject, sequence, payload, json.dumps(dict(headers))),
+        )
+        connection.commit()
+
+    return _opened(f"sqlite:///{path}".replace("?", "%3F"), changed, append, request)
+
+
+def postgres(request: pytest.FixtureRequest, changed: str | None) -> Filled:
+    url: str = request.getfixturevalue("postgres_url")
+    connection = psycopg.connect(url, autocommit=True)
+    request.addfinalizer(connection.close)
+    connection.execute(f'DROP TABLE IF EXISTS "{COLUMNS["table"]}"')
+    connection.execute(
+        f'CREATE TABLE "{COLUMNS["table"]}" (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, '
+        '"tail number" TEXT NOT NULL, "leg %s" BIGINT NOT NULL, "pay:load" BYTEA NOT NULL, '
+        '"head""ers" JSONB, UNIQUE ("tail number", "leg %s"))'
+    )
+
+    def append(subject: str, sequence: int, payload: bytes, headers: Mapping[str, str]) -> None:
+        connection.execute(
+            f'INSERT INTO "{COLUMNS["table"]}" ({COLUMN_LIST.replace("%", "%%")}) '
+            "VALUES (%s, %s, %s, %s)",
+            (subject, sequence, payload, json.dumps(dict(headers))),
+        )
+
+    filled = _opened(url, changed, append, request)
+    filled.nul_allowed = False
+    return filled
+
+
+def _opened(
+    url: str,
+    changed: str | None,
+    append: Append,
+    request: pytest.FixtureRequest,
+) -> Filled:
+    def reopen() -> EventSource:
+        source = SqlEventSource(
+            url,
+            table=COLUMNS["table"],
+            subject=COLUMNS["subject"],
+            sequence=COLUMNS["sequence"],
+            payload=COLUMNS["payload"],
+            headers=COLUMNS["headers"],
+            changed=changed,
+        )
+        request.addfinalizer(source.close)
+        return source
+
+    return Filled(reopen(), append, reopen)
+
+
+def _sqlite_by_id(request: pytest.FixtureRequest) -> Filled:
+    return sqlite(request, "id")
+
+
+def _sqlite_by_subject(request: pytest.FixtureRequest) -> Filled:
+    return sqlite(request, None)
+
+
+def _postgres_by_id(request: pytest.FixtureRequest) -> Filled:
+    return postgres(request, "id")
+
+
+def _postgres_by_subject(request: pytest.FixtureRequest) -> Filled:
+    return postgres(request, None)
+
+
+IMPLEMENTATIONS = [
+    pytest.param(memory, id="memory"),
+    pytest.param(_sqlite_by_id, id="sqlite-by-id"),
+    pytest.param(_sqlite_by_subject, id="sqlite-by-subject"),
+    pytest.param(_postgres_by_id, id="postgres-by-id", marks=pytest.mark.postgres),
+    pytest.param(_postgres_by_subject, id="postgres-by-subject", marks=pytest.mark.postgres),
+]
