@@ -27,6 +27,8 @@ from cape_stream.runtime.steady import SteadyClock
 
 LOG_FOLDER = "log"
 STATE_FOLDER = "state"
+PATIENCE_MS = 15_000
+"""How long a command that does one thing waits for the log."""
 RETRY_MS = 500
 SAY_EVERY_MS = 10_000
 """How often somebody who waits for the log is told so."""
@@ -101,7 +103,7 @@ def patiently(
     call: Callable[[], T],
     place: str,
     *,
-    stopping: Callable[[], bool],
+    stopping: Callable[[], bool] = lambda: False,
     patience_ms: int | None = None,
 ) -> T:
     """Result of ``call``, repeated while the log is away.

@@ -4,38 +4,39 @@ A subject's partition is its CRC-32 modulo their number. So a number that differ
 changes while somebody runs, gives a subject two owners: refused, with both numbers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from cape_stream.errors import Fatal, Retry
 from cape_stream.ports.background import Pending
-from cape_stream.ports.log import Log, TopicSpec
+from cape_stream.ports.log import Log
 from cape_stream.roles.backends import Backend
+from cape_stream.roles.topics import topic_specs
 from cape_stream.runtime.steady import ThreadBackground
 from cape_stream.sdk.app import App
 
 
 def wanted_counts(app: App) -> dict[str, int]:
     """Topic → number of partitions it must have, for every topic the App reads or writes."""
-    names = app.topic_names
-    equal = [
-        topic
-        for domain in app.domains
-        for topic in (names.pings(domain), names.statuses(domain), names.changelog(domain))
-    ]
-    equal += [names.jobs(queue, backlog=lane) for queue in app.queues for lane in (False, True)]
-    return dict.fromkeys(equal, app.partitions) | {names.refresh: 1}
+    return {spec.name: spec.partitions for spec in topic_specs(app)}
 
 
-def check_counts(log: Log, app: App) -> None:
+def check_counts(log: Log, app: App, topics: Sequence[str] | None = None) -> None:
     """Compare what the App wants with what there is.
+
+    Args:
+        log: where the topics are.
+        app: whose topics.
+        topics: the ones to look at; None: all of them.
 
     Raises:
         Fatal: a topic is missing, or has another number of partitions.
         Retry: the log is away.
     """
     wanted = wanted_counts(app)
-    counts = log.partition_counts([*wanted, app.topic_names.dead_letters])
-    missing = [topic for topic in [*wanted, app.topic_names.dead_letters] if topic not in counts]
+    if topics is not None:
+        wanted = {topic: wanted[topic] for topic in topics}
+    counts = log.partition_counts(list(wanted))
+    missing = [topic for topic in wanted if topic not in counts]
     if missing:
         raise Fatal(
             f"topics do not exist: {', '.join(missing)}; create them with `cape topics apply`"
@@ -104,20 +105,3 @@ class PartitionWatch:
                 f"partitions were added while this process ran: {differing}; stopping before a"
                 " subject gets two owners. Move to new topics under a new App name"
             )
-
-
-def apply_topics(log: Log, app: App) -> None:
-    """Create the topics of an App that do not exist yet."""
-    names = app.topic_names
-    compacted = {names.refresh, *(names.changelog(domain) for domain in app.domains)}
-    wanted = wanted_counts(app) | {names.dead_letters: app.partitions}
-    log.create_topics(
-        [
-            TopicSpec(
-                name=topic,
-                partitions=number,
-                config={"cleanup.policy": "compact"} if topic in compacted else {},
-            )
-            for topic, number in wanted.items()
-        ]
-    )

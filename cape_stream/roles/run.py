@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from cape_stream.roles.backends import Backend, open_backend
 from cape_stream.roles.crew import Crew, Part, raise_failure, say, signals
 from cape_stream.roles.dispatcher import DispatcherPart
-from cape_stream.roles.partitions import apply_topics
 from cape_stream.roles.progress import Progress
 from cape_stream.roles.refresh import RefreshPart
 from cape_stream.roles.settings import BackendName, Settings, SettingsError
+from cape_stream.roles.topics import topic_specs
 from cape_stream.roles.worker import WorkerPart
 from cape_stream.sdk.app import App
 
@@ -46,7 +46,7 @@ def opened(
         )
     with open_backend(backend_name, settings) as backend:
         if backend_name == "embedded":
-            apply_topics(backend.log, app)
+            backend.log.create_topics(topic_specs(app))
         crew = Crew([ROLES[role](app, backend, settings) for role in roles])
         try:
             yield crew
