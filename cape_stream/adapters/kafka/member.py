@@ -20,7 +20,7 @@ from cape_stream.adapters.kafka.client_log import LOGGER, ClientLog
 from cape_stream.adapters.kafka.failures import MISCONFIGURED, NO_PROTOCOL, REFUSED
 from cape_stream.adapters.kafka.group_protocol import ClassicProtocol, ConsumerProtocol
 from cape_stream.adapters.kafka.offset_commits import OffsetCommits
-from cape_stream.adapters.kafka.ownership import KafkaOwnership
+from cape_stream.adapters.kafka.ownership import KafkaOwnership, epoch_of
 from cape_stream.adapters.kafka.positions import Positions
 from cape_stream.adapters.kafka.records import records_of
 from cape_stream.adapters.kafka.settings import KafkaSettings
@@ -245,7 +245,9 @@ class KafkaMember:
             self._starts.find(_ours(given))
 
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        self._drop(_ours(partitions), is_lost=False)
+        # A member that polled too late has left the group already, and is told so by this callback.
+        is_lost = epoch_of(consumer.consumer_group_metadata()) <= 0
+        self._drop(_ours(partitions), is_lost=is_lost)
         self._protocol.unassign(consumer, partitions)
 
     def _on_lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:

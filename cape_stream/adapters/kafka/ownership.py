@@ -31,8 +31,17 @@ class KafkaOwnership:
             Fenced: there is no epoch. Such metadata must not be sent: a broker takes an epoch
                 below zero for a tool that works on an empty group, and accepts it.
         """
-        assert metadata.startswith(MAGIC), "librdkafka has changed its group metadata"
-        (epoch,) = EPOCH.unpack_from(metadata, len(MAGIC))
-        if epoch <= 0:
+        if epoch_of(metadata) <= 0:
             raise Fenced("the member has not joined the group")
         return cls(metadata, partitions)
+
+
+def epoch_of(metadata: bytes) -> int:
+    """The member epoch (or generation, in the classic protocol); above 0 while it is in the group.
+
+    Args:
+        metadata: what ``Consumer.consumer_group_metadata`` returns.
+    """
+    assert metadata.startswith(MAGIC), "librdkafka has changed its group metadata"
+    epoch: int = EPOCH.unpack_from(metadata, len(MAGIC))[0]
+    return epoch
