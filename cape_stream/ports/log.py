@@ -68,8 +68,11 @@ class TopicSpec:
 
 
 class Ownership(Protocol):
-    """Opaque proof of a membership at one moment. A commit that carries it is refused once the group
-    has moved on, even if the same member has joined again since."""
+    """Opaque proof of a membership at one moment.
+
+    A commit that carries it is refused once the group has moved on, even if the same member has
+    joined again since.
+    """
 
 
 class MemberListener(Protocol):

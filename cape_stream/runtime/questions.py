@@ -108,7 +108,7 @@ class Questions:
             if len(answers) != len(call.asked):
                 reason = f"{len(answers)} answers for {len(call.asked)} queries"
                 return self._give_up(call, reason)
-        except Exception as error:  # noqa: BLE001 - a source is foreign code: whatever it raises is its subject's fault, not ours
+        except Exception as error:  # noqa: BLE001  # foreign code may raise anything
             self.counters.failed_calls += 1
             return self._give_up(call, f"{type(error).__name__}: {error}")
         return [

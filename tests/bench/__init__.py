@@ -1,0 +1,1 @@
+"""Measurements, each one command with its figures as JSON in the last line. Never run by CI."""

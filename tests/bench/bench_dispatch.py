@@ -1,0 +1,158 @@
+"""Dispatch on a real Kafka: CPU per job, jobs a second, and latency from ping to handler.
+
+One broker, one dispatcher, one load generator and echo workers, all on this machine. Two phases:
+
+paced      1,000 events a second; latency from when each event was meant to happen to its handler
+saturated  more events a second than the dispatcher takes; its CPU time per job, and jobs a second
+
+Usage: make bench-dispatch [ARGS="--seconds 20 --topologies 5"]
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections import Counter
+
+from cape_stream.adapters.kafka import KafkaLog, KafkaSettings
+from cape_stream.model.topic_names import TopicNames
+from cape_stream.ports.log import TopicSpec
+from deploy.local.broker import LocalBroker
+from tests.bench.dispatch_processes import (
+    DOMAIN,
+    LATENCY_BUCKET_US,
+    Process,
+    Stage,
+    dispatcher,
+    load,
+    worker,
+)
+from tests.bench.shared_source import SharedSource
+
+
+def main() -> None:
+    """Run both phases and print the figures."""
+    options = _options()
+    with LocalBroker() as broker, tempfile.TemporaryDirectory() as folder:
+        broker.start()
+        source = SharedSource(None, options.subjects)
+        stage = Stage(
+            broker.bootstrap,
+            "bench",
+            options.topologies,
+            options.partitions,
+            options.subjects,
+            source.name,
+            folder,
+            options.profile,
+        )
+        _create_topics(stage)
+        try:
+            figures = _measure(stage, options)
+        finally:
+            source.close()
+    print(json.dumps(figures))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=15.0, help="length of each phase")
+    parser.add_argument("--rate", type=float, default=1_000.0, help="events a second, paced")
+    parser.add_argument("--flood", type=float, default=30_000.0, help="events a second, saturated")
+    parser.add_argument("--topologies", type=int, default=5)
+    parser.add_argument("--partitions", type=int, default=1)
+    parser.add_argument("--subjects", type=int, default=10_000)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--profile", default="", help="file for a cProfile of the dispatcher")
+    return parser.parse_args()
+
+
+def _create_topics(stage: Stage) -> None:
+    names = TopicNames(stage.app)
+    log = KafkaLog(KafkaSettings(bootstrap_servers=stage.bootstrap))
+    topics = [names.pings(DOMAIN), names.statuses(DOMAIN), names.jobs("bench")]
+    specs = [TopicSpec(name=name, partitions=stage.partitions, config={}) for name in topics]
+    specs.append(
+        TopicSpec(
+            name=names.changelog(DOMAIN),
+            partitions=stage.partitions,
+            config={"cleanup.policy": "compact"},
+        )
+    )
+    specs.append(TopicSpec(name=names.dead_letters, partitions=1, config={}))
+    log.create_topics(specs)
+    log.close()
+
+
+def _measure(stage: Stage, options: argparse.Namespace) -> dict[str, object]:
+    dispatching = Process(dispatcher, stage)
+    workers = [Process(worker, stage) for _ in range(options.workers)]
+    loading = Process(load, stage)
+    while dispatching.ask()["running"] < stage.partitions:
+        time.sleep(0.1)
+    loading.tell((options.rate, 3.0, 0))  # warm up
+    loading.hear()
+    time.sleep(1.0)
+    for process in workers:
+        process.ask()
+    before = dispatching.ask()
+    loading.tell((options.rate, options.seconds, 0))
+    loading.hear()
+    time.sleep(1.0)
+    after = dispatching.ask()
+    latencies: Counter[int] = Counter()
+    for process in workers:
+        latencies.update(process.ask()["buckets"])
+    figures = {
+        **_percentiles(latencies),
+        "paced_cpu_us_per_job": _cpu_us_per_job(before, after),
+        "paced_jobs": after["jobs"] - before["jobs"],
+        **_saturate(dispatching, loading, options),
+    }
+    loading.tell((0, 0, 0))
+    for process in (dispatching, *workers):
+        process.ask("stop")
+    for process in (dispatching, *workers, loading):
+        process.end()
+    return figures
+
+
+def _saturate(
+    dispatching: Process, loading: Process, options: argparse.Namespace
+) -> dict[str, object]:
+    loading.tell((options.flood, options.seconds, 0))
+    time.sleep(3.0)
+    before, started_s = dispatching.ask(), time.monotonic()
+    time.sleep(max(options.seconds - 3.0, 2.0))
+    after, ended_s = dispatching.ask(), time.monotonic()
+    loading.hear()
+    jobs = after["jobs"] - before["jobs"]
+    return {
+        "cpu_us_per_job": _cpu_us_per_job(before, after),
+        "jobs_per_s": round(jobs / (ended_s - started_s)),
+        "reissued": after["repeated"],
+    }
+
+
+def _cpu_us_per_job(before: dict[str, float], after: dict[str, float]) -> float:
+    jobs = after["jobs"] - before["jobs"]
+    return round((after["cpu_s"] - before["cpu_s"]) * 1e6 / max(jobs, 1), 2)
+
+
+def _percentiles(buckets: Counter[int]) -> dict[str, float]:
+    total = sum(buckets.values())
+    result: dict[str, float] = {}
+    for name, share in (("p50_ms", 0.5), ("p95_ms", 0.95), ("p99_ms", 0.99)):
+        seen = 0
+        for bucket in sorted(buckets):
+            seen += buckets[bucket]
+            if seen >= share * total:
+                result[name] = round((bucket + 1) * LATENCY_BUCKET_US / 1_000, 1)
+                break
+    return result
+
+
+if __name__ == "__main__":
+    main()
