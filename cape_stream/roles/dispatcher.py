@@ -45,6 +45,8 @@ class DispatcherPart:
         self._groups = task_groups(app, backend, settings)
         self._stopping = threading.Event()
         self._engine: Engine | None = None
+        self._last_figures: Mapping[str, int] = {}
+        """What the engine had done when it was stopped."""
 
     def run(self) -> None:
         """See `Part.run`. Raises Fatal also when another process uses the state folder."""
@@ -72,22 +74,7 @@ class DispatcherPart:
     def figures(self) -> Mapping[str, int]:
         """See `Part.figures`."""
         engine = self._engine
-        if engine is None:
-            return {}
-        tasks = list(engine.assignment.tasks.values())
-        processors = [t.processor for t in tasks if isinstance(t.processor, DispatchProcessor)]
-        counters = [each.scheduler.counters for each in processors]
-        return {
-            "tasks": len(tasks),
-            "tasks_running": sum(task.state is TaskState.RUNNING for task in tasks),
-            "pings": sum(each.pings for each in counters),
-            "jobs_issued": sum(each.jobs_issued for each in counters),
-            "jobs_retried": sum(each.jobs_retried for each in counters),
-            "events_done": sum(each.events_done for each in counters),
-            "events_failed": sum(each.events_failed for each in counters),
-            "in_flight": sum(each.scheduler.open_jobs for each in processors),
-            "subjects_active": sum(each.scheduler.active_subjects for each in processors),
-        }
+        return self._last_figures if engine is None else _figures(engine)
 
     def _serve(self, table: Table) -> None:
         """Run one engine until it is stopped or fails."""
@@ -133,6 +120,7 @@ class DispatcherPart:
                 for name in names:
                     table.clear(name)
             raise
+        self._last_figures, self._engine = _figures(engine), None
         engine.close()
 
 
@@ -177,3 +165,21 @@ def _backgrounds(settings: Settings, domains: int) -> Backgrounds:
 
 def _inputs(engine: Engine) -> list[TopicPartition]:
     return [each for task in engine.assignment.tasks.values() for each in task.inputs]
+
+
+def _figures(engine: Engine) -> Mapping[str, int]:
+    """What the tasks of this member have done and hold."""
+    tasks = list(engine.assignment.tasks.values())
+    processors = [t.processor for t in tasks if isinstance(t.processor, DispatchProcessor)]
+    counters = [each.scheduler.counters for each in processors]
+    return {
+        "tasks": len(tasks),
+        "tasks_running": sum(task.state is TaskState.RUNNING for task in tasks),
+        "pings": sum(each.pings for each in counters),
+        "jobs_issued": sum(each.jobs_issued for each in counters),
+        "jobs_retried": sum(each.jobs_retried for each in counters),
+        "events_done": sum(each.events_done for each in counters),
+        "events_failed": sum(each.events_failed for each in counters),
+        "in_flight": sum(each.scheduler.open_jobs for each in processors),
+        "subjects_active": sum(each.scheduler.active_subjects for each in processors),
+    }

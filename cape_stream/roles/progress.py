@@ -42,7 +42,7 @@ class Progress:
             value = figures.get(name, 0)
             if not value:
                 continue
-            rate = (value - self._last.get(name, 0)) / max(since_s, 0.001)
+            rate = max(0, value - self._last.get(name, 0)) / max(since_s, 0.001)
             parts.append(f"{value:,} {words}" + (f" ({rate:,.0f}/s)" if name in RATED else ""))
         waiting = figures.get("tasks", 0) - figures.get("tasks_running", 0)
         if waiting:

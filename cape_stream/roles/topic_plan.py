@@ -107,7 +107,8 @@ def carry_out(
     before = _counts(backend, list(wanted))
     created: tuple[str, ...] = ()
     if action == "apply":
-        patiently(lambda: apply_topics(backend.log, app), backend.place, patience_ms=PATIENCE_MS)
+        place = backend.place
+        patiently(lambda: backend.log.create_topics(specs), place, patience_ms=PATIENCE_MS)
         created = tuple(name for name in wanted if name not in before)
         before = _counts(backend, list(wanted))
     states = tuple(TopicState(name, number, before.get(name)) for name, number in wanted.items())
