@@ -1,1 +1,1 @@
-"""The Avro codec from inside: schemas, registry, strict reading, quick paths, old and new versions."""
+"""The Avro codec from inside: schemas, registry, strict reading, old and new versions."""

@@ -9,6 +9,7 @@ import pytest
 from cape_stream.adapters.avro import AvroCodec, FileRegistry
 from cape_stream.errors import Fatal
 from tests.unit.adapters.avro.folders import add_version, hint_at, shipped_copy
+from tests.unit.adapters.avro.samples import PING
 
 
 def rewrite(folder: Path, file: str, change: Callable[[str], str]) -> None:
@@ -104,4 +105,4 @@ def test_codec_takes_a_registry_with_other_words_for_the_same_bytes(tmp_path: Pa
     folder = shipped_copy(tmp_path / "schemas")
     rewrite(folder, "ping.avsc", lambda text: text.replace("Whose news it is", "Our words"))
 
-    assert AvroCodec(FileRegistry(folder))
+    assert AvroCodec(FileRegistry(folder)).encode_ping(PING) == AvroCodec().encode_ping(PING)

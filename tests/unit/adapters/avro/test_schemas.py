@@ -39,10 +39,9 @@ def fields(file: str) -> Iterator[tuple[str, str]]:
 
 
 def test_there_is_a_file_for_every_record() -> None:
-    assert FILES == [
-        *("cursor_info.avsc", "dead_letter.avsc", "event.avsc"),
-        *("job.avsc", "job_status.avsc", "ping.avsc"),
-    ]
+    records = {"cursor_info", "dead_letter", "event", "job", "job_status", "ping"}
+
+    assert {file.removesuffix(".avsc") for file in FILES} == records
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -107,11 +107,11 @@ def test_reader_rejects_bad_bytes_of_another_version(sample: Sample, tmp_path: P
     good = as_new_writer_writes(registry, sample, hint="left")
 
     for size in range(5, len(good)):
-        with pytest.raises(Reject, match="^truncated$"):
+        with pytest.raises(Reject, match=r"^truncated$"):
             sample.decode(codec, good[:size])
-    with pytest.raises(Reject, match="^trailing bytes$"):
+    with pytest.raises(Reject, match=r"^trailing bytes$"):
         sample.decode(codec, good + b"\x00")
-    with pytest.raises(Reject, match="^varint longer than 10 bytes$"):
+    with pytest.raises(Reject, match=r"^varint longer than 10 bytes$"):
         sample.decode(codec, good[:5] + b"\xff" * 10 + b"\x01" + good[5:])
 
 
