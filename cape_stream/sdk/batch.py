@@ -211,6 +211,11 @@ class Batch:
         return FencingToken(self._job.epoch, self._job.attempt)
 
     @property
+    def age_ms(self) -> int:
+        """Milliseconds since the dispatcher issued the job, by both processes' clocks; >= 0."""
+        return max(0, self.clock.now_ms() - self._job.issued_ms)
+
+    @property
     def deadline(self) -> datetime:
         """When the attempt is given up and retried, in UTC. Heartbeats may extend it."""
         return datetime.fromtimestamp(self._deadline_ms / 1_000, UTC)
