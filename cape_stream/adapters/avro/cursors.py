@@ -25,7 +25,7 @@ from cape_stream.model.sequence import NO_CURSOR
 from cape_stream.model.subject import SUBJECT_BYTES_MAX
 
 _VERSION = 1
-_FINGERPRINT = "c4f24b735ba5c0df"
+_FINGERPRINT = "c7d546fad1f8f0ba4061783eeaf4d40993c7fb7f287d167c34c9ed9719255b8f"
 
 _TWO_BYTES_END = 1 << 14
 """First number that a varint of two bytes does not hold."""

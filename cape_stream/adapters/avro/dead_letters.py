@@ -14,7 +14,7 @@ from cape_stream.adapters.avro.wire import INT32_MAX, MINUS_ONE, NULL, SOME, len
 from cape_stream.model.dead_letter import DeadLetter
 
 _VERSION = 1
-_FINGERPRINT = "9c33936dd3eb278f"
+_FINGERPRINT = "debaeef5eafe0bc69778f0eeadfcfe4e0eb825c80e9b62bd65f24a5164a2e2bd"
 
 NO_OFFSET = -1
 

@@ -53,7 +53,7 @@ from cape_stream.model.job import Job
 from cape_stream.model.subject import SUBJECT_BYTES_MAX
 
 _VERSION = 1
-_FINGERPRINT = "8ff3509739cbded1"
+_FINGERPRINT = "2ceb1dfabe3bd86330536d87743de9451102753eae9524d62b13df18fe5e4724"
 
 _TWO_EMPTY_MAPS = END + END
 _LAST = END + NULL

@@ -24,7 +24,7 @@ from cape_stream.adapters.avro.wire import (
 from cape_stream.model.ping import Ping
 
 _VERSION = 1
-_FINGERPRINT = "a29b774cff1577d0"
+_FINGERPRINT = "a58136453b71a3c752578a745f68ac4d98018b477d9c145512cc014ac6f9c8ed"
 
 _NULL = NULL[0]
 _SOME = SOME[0]

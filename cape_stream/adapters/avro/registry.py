@@ -38,7 +38,7 @@ class SchemaVersion:
     names: Mapping[str, Schema]
     """Full name → definition, of every named type in it."""
     fingerprint: str
-    """CRC-64-AVRO of its canonical form: the same for schemas with the same bytes on the wire."""
+    """SHA-256 of its canonical form: the same for schemas with the same bytes on the wire."""
 
 
 class FileRegistry:
@@ -94,7 +94,7 @@ class FileRegistry:
             if schema_id in versions or not 0 < schema_id <= SCHEMA_ID_MAX:
                 raise Fatal(f"{self._folder}: {REGISTRY_FILE} cannot use schema id {schema_id}")
             schema = self._schema(file)
-            print_ = fingerprint(canonical_form(schema), "CRC-64-AVRO")
+            print_ = fingerprint(canonical_form(schema), "SHA-256")
             versions[schema_id] = SchemaVersion(
                 schema_id, record, version, schema, named_types(schema), print_
             )

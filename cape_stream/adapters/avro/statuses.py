@@ -48,7 +48,7 @@ from cape_stream.model.status import (
 )
 
 _VERSION = 1
-_FINGERPRINT = "27639d18fb771c77"
+_FINGERPRINT = "5a41c76c997606b3ee209a2f80ac8488814ccaa5182ffdc5e4000458401b0b5a"
 
 _KINDS = tuple(StatusKind)
 _CLASSES = tuple(FailureClass)
