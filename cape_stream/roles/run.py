@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from cape_stream.roles.backends import Backend, open_backend
 from cape_stream.roles.crew import Crew, Part, raise_failure, say, signals
 from cape_stream.roles.dispatcher import DispatcherPart
+from cape_stream.roles.orphans import hand_back_orphans
 from cape_stream.roles.progress import Progress
 from cape_stream.roles.refresh import RefreshPart
 from cape_stream.roles.settings import BackendName, Settings, SettingsError
@@ -47,6 +48,7 @@ def opened(
     with open_backend(backend_name, settings) as backend:
         if backend_name == "embedded":
             backend.log.create_topics(topic_specs(app))
+            hand_back_orphans(app, backend)
         crew = Crew([ROLES[role](app, backend, settings) for role in roles])
         try:
             yield crew
