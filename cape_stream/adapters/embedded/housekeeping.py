@@ -55,13 +55,8 @@ class Housekeeping:
         aged = self._first_younger(partition, now_ms)
         with state.lock:
             low = max(aged, self._consumed_before(partition, now_ms))
-            if low <= partition.low:
-                return
-            batch = WriteBatch(raw_mode=True)
-            batch.delete_range(partition.record_key(partition.low), partition.record_key(low))
-            batch.put(BOUNDS_MARKER + partition.place, encode_bounds(low, partition.high))
-            state.store.write(batch)
-            partition.truncate(low)
+            if low > partition.low:
+                state.truncate(partition, low)
 
     def _consumed_before(self, partition: Partition, now_ms: int) -> int:
         """Offset that every group had passed at least one retention time ago."""

@@ -12,13 +12,14 @@ from cape_stream.adapters.embedded.producer import EmbeddedProducer
 from cape_stream.adapters.embedded.reader import EmbeddedReader
 from cape_stream.adapters.embedded.settings import EmbeddedSettings
 from cape_stream.adapters.embedded.state import State
-from cape_stream.errors import CapeError, Fatal
+from cape_stream.errors import CapeError, Fatal, Reject
 from cape_stream.ports.log import (
     Committer,
     Member,
     MemberListener,
     Producer,
     Reader,
+    TopicPartition,
     TopicSpec,
 )
 
@@ -102,6 +103,19 @@ class EmbeddedLog:
         self._work.set()
         self._thread.join()
         self._state.store.close()
+
+    def delete_records(self, partition: TopicPartition, before: int) -> None:
+        """Forget what lies below offset ``before`` (at most all), as retention would.
+
+        For operators; members that stood there are told `MemberListener.repositioned`.
+        """
+        with self._state.lock:
+            found = self._state.partitions.get(partition)
+            if found is None:
+                raise Reject(f"topic {partition.topic} has no partition {partition.partition}")
+            low = min(before, found.high)
+            if low > found.low:
+                self._state.truncate(found, low)
 
     def housekeep(self) -> None:
         """Retention and silent members, now; the log does it every second by itself."""

@@ -22,6 +22,7 @@ from cape_stream.adapters.embedded.rows import (
     decode_bounds,
     decode_record,
     decode_topic,
+    encode_bounds,
     encode_record,
     encode_topic,
     offset_of,
@@ -196,6 +197,14 @@ class State:
                 batch.delete(RECORD_MARKER + place + earlier)
         for newest_key, offset in keyed.items():
             batch.put(newest_key, pack_offset(offset))
+
+    def truncate(self, partition: Partition, low: int) -> None:
+        """Delete every record below ``low``, at once whatever their number. Under the lock."""
+        batch = WriteBatch(raw_mode=True)
+        batch.delete_range(partition.record_key(partition.low), partition.record_key(low))
+        batch.put(BOUNDS_MARKER + partition.place, encode_bounds(low, partition.high))
+        self.store.write(batch)
+        partition.truncate(low)
 
     # -- reading
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from weakref import WeakSet
 
-from rocksdict import WriteBatch
+from rocksdict import DbClosedError, WriteBatch
 
 from cape_stream.adapters.rocksdb.bulk import BulkLoad
 from cape_stream.adapters.rocksdb.scan import Scan
@@ -120,7 +120,12 @@ class RocksTable:
         """Free all; scans under way end with Fatal. May be called twice."""
         for scan in list(self._scans):
             scan.close()
-        self._store.close()
+        try:
+            self._store.close()
+        except DbClosedError:
+            return
+        except Exception as error:
+            raise retyped(error, self._path) from error
 
     def _apply(self, batch: WriteBatch) -> None:
         try:
