@@ -1,0 +1,1 @@
+"""Event sources, as far as they can be tested without a server."""

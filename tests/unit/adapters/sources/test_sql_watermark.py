@@ -1,0 +1,50 @@
+"""Watermarks: exact there and back, and nothing to another sweep."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cape_stream.adapters.sources.sql_watermark import Sweep
+
+SWEEP = Sweep("departures", "id")
+TEXTS = st.text(st.characters(codec="utf-8"))
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1) | TEXTS | st.floats(allow_nan=False), max_size=3))
+def test_watermark_is_exact_there_and_back(place: list[int | float | str]) -> None:
+    assert SWEEP.decode(SWEEP.encode(tuple(place))) == tuple(place)
+
+
+def test_watermark_keeps_a_text_that_is_no_unicode() -> None:
+    text = b"caf\xc3".decode("utf-8", "surrogateescape")
+
+    assert SWEEP.decode(SWEEP.encode((text,))) == (text,)
+
+
+@pytest.mark.parametrize("other", [Sweep("arrivals", "id"), Sweep("departures", "changed")])
+def test_watermark_means_nothing_to_another_sweep(other: Sweep) -> None:
+    assert other.decode(SWEEP.encode((7,))) == ()
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        {"version": 2, "table": "departures", "column": "id", "after": [7]},
+        {"version": 1, "table": "departures", "column": "id"},
+        {"version": 1, "table": "departures", "column": "id", "after": 7},
+        {"version": 1, "table": "departures", "column": "id", "after": [[7]]},
+        {"version": 1, "table": "departures", "column": "id", "after": [True]},
+        {"version": 1, "table": "departures", "column": "id", "after": [None]},
+        [7],
+        None,
+    ],
+)
+def test_watermark_that_cannot_be_read_starts_over(read: object) -> None:
+    assert SWEEP.decode(json.dumps(read)) == ()
+
+
+def test_watermark_that_is_no_json_starts_over() -> None:
+    assert SWEEP.decode("{") == ()
+    assert SWEEP.decode(None) == ()
