@@ -27,6 +27,8 @@ EVENT_OVERHEAD_BYTES = 64
 _Batch = tuple[list[Event], list[int]]
 """Events of one job, and their sequence ids."""
 
+_HEX_DIGITS = frozenset("0123456789abcdef")
+
 GONE = "the source no longer returns this event"
 
 
@@ -49,6 +51,16 @@ class Issuer:
         self._job_bytes_max = job_bytes_max
         self._prefix = f"{partition}-{epoch:x}-"
         self._count = 0
+
+    def may_have_issued(self, job_id: str) -> bool:
+        """True if the id is one that this task has given out, now or under an earlier owner."""
+        partition, _, rest = job_id.partition("-")
+        epoch, _, count = rest.partition("-")
+        if partition != str(self._partition) or not (epoch and count):
+            return False
+        if not (_HEX_DIGITS.issuperset(epoch) and _HEX_DIGITS.issuperset(count)):
+            return False
+        return int(epoch, 16) != self._epoch or int(count, 16) <= self._count
 
     def fill(self, subject: SubjectState, places: Iterable[int], now_ms: int) -> None:
         """Issue what these lambdas may have now; note in ``subject.wants`` what they lack."""
@@ -87,7 +99,7 @@ class Issuer:
             }
         for start in plan_starts(wants, limit):
             query = EventQuery(subject.subject, start, limit)
-            subject.queries.append(query)
+            subject.queries[query] = subject.seen
             self._inflight.effects.queries.append(query)
             self._inflight.counters.queries += 1
         subject.wants.clear()
@@ -178,12 +190,19 @@ class Issuer:
             size += self._bytes_of(subject, plan, event)
             if len(batch) >= room or (batch and size > self._job_bytes_max):
                 break
+            if not batch and state.high > before:
+                self._pass_known(subject, state)
             batch.append(event)
             state.high = sequence
-        if known is not None and state.high > before:
-            state.settle(())
-            self._inflight.dirty.add(subject)
+        if not batch and state.high > before:
+            self._pass_known(subject, state)
         return batch, state.high > before
+
+    def _pass_known(self, subject: SubjectState, state: LambdaState) -> None:
+        """``high`` has moved over events that were accounted for: the cursor may follow. To be
+        called before an event that is in no job yet lies at or below ``high``."""
+        state.settle(())
+        self._inflight.dirty.add(subject)
 
     def _fill_parked(
         self, subject: SubjectState, plan: LambdaPlan, state: LambdaState, now_ms: int

@@ -13,13 +13,14 @@ from cape_stream.core.plan import DomainPlan
 from cape_stream.model.active_row import ActiveRow, JobRow, LambdaRow, ParkedRow
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.job import Job
+from cape_stream.model.sequence import NO_CURSOR
 from cape_stream.model.status import FailureClass
 
 
 def cursor_info(plan: DomainPlan, subject: SubjectState) -> CursorInfo:
     """Cursors of all topologies of ``subject``."""
     cursors = {t.name: subject.cursor_of(t.span) for t in plan.topologies}
-    return CursorInfo(subject.subject, subject.newest_known(), cursors)
+    return CursorInfo(subject.subject, subject.seen, cursors)
 
 
 def cursors_per_lambda(plan: DomainPlan, known: Mapping[str, int]) -> list[int]:
@@ -71,19 +72,41 @@ def _parked_row(sequence: int, parked: Parked) -> ParkedRow:
 
 def restore(plan: DomainPlan, inflight: InflightState, row: ActiveRow, now_ms: int) -> None:
     """Put a stored subject back into ``inflight``, with fresh leases for its jobs."""
-    known = {(entry.topology, entry.lambda_id): entry for entry in row.lambdas}
-    cursors = cursors_per_lambda(plan, {})
-    for entry in plan.lambdas:
-        stored = known.get((entry.topology, entry.lambda_id))
-        if stored is not None:
-            cursors[entry.index] = stored.cursor
-    subject = SubjectState(row.subject, cursors, row.head)
+    known = {
+        place: stored
+        for stored in row.lambdas
+        if (place := plan.by_name.get((stored.topology, stored.lambda_id))) is not None
+    }
+    cursors = cursors_per_lambda(plan, _topology_cursors(row))
+    for place, stored in known.items():
+        cursors[place] = stored.cursor
+    subject = SubjectState(row.subject, cursors, NO_CURSOR)
     subject.has_row = True
     inflight.subjects[row.subject] = subject
-    for entry in plan.lambdas:
-        stored = known.get((entry.topology, entry.lambda_id))
-        if stored is not None:
-            _restore_lambda(inflight, subject, entry.index, stored, row.saved_ms, now_ms)
+    for place, stored in known.items():
+        _restore_lambda(inflight, subject, place, stored, row.saved_ms, now_ms)
+    subject.head = row.head
+    subject.seen = _newest_seen(plan, subject)
+
+
+def _topology_cursors(row: ActiveRow) -> dict[str, int]:
+    """Where each topology of the row stands: there a lambda begins that was added to it since."""
+    cursors: dict[str, int] = {}
+    for stored in row.lambdas:
+        cursors[stored.topology] = min(stored.cursor, cursors.get(stored.topology, stored.cursor))
+    return cursors
+
+
+def _newest_seen(plan: DomainPlan, subject: SubjectState) -> int:
+    """Newest event that a restored subject proves to exist: done, out, or put aside. A cursor below
+    the first event of its topology proves nothing."""
+    seen = NO_CURSOR
+    for entry, state in zip(plan.lambdas, subject.lambdas, strict=True):
+        if state.cursor >= entry.start:
+            seen = max(seen, state.cursor)
+        if state.unsure_to > state.cursor:
+            seen = max(seen, state.unsure_to)
+    return seen
 
 
 def _restore_lambda(
@@ -149,6 +172,7 @@ def adopt(
     inflight.register(state, record)
     state.unsure_to = max(state.unsure_to, fresh[-1])
     subject.head = max(subject.head, fresh[-1])
+    subject.seen = max(subject.seen, fresh[-1])
     inflight.counters.adopted += 1
     return True
 

@@ -14,6 +14,7 @@ from itertools import islice
 
 from cape_stream.core import rows
 from cape_stream.core.effects import SchedulerCounters, SchedulerEffects
+from cape_stream.core.inflight.lambda_state import JobRecord
 from cape_stream.core.inflight.state import InflightState
 from cape_stream.core.inflight.subject import SubjectState
 from cape_stream.core.issuing import Issuer
@@ -25,7 +26,7 @@ from cape_stream.model.active_row import ActiveRow
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.job import Job
 from cape_stream.model.request import EventPage, QueryFault, SchedulingRequest
-from cape_stream.model.sequence import SEQUENCE_MAX
+from cape_stream.model.sequence import NO_CURSOR, SEQUENCE_MAX
 from cape_stream.model.status import JobStatus, StatusKind
 from cape_stream.model.topology import RetrySpec
 
@@ -95,6 +96,11 @@ class Scheduler:
         return len(self._inflight.jobs)
 
     @property
+    def parked_events(self) -> int:
+        """Events that are put aside until a due time."""
+        return self._inflight.parked
+
+    @property
     def active_subjects(self) -> int:
         """Subjects in memory."""
         return len(self._inflight.subjects)
@@ -106,6 +112,10 @@ class Scheduler:
     def subject(self, subject: str) -> SubjectState | None:
         """State of an active subject, to look at, not to change."""
         return self._inflight.subjects.get(subject)
+
+    def subjects(self) -> Iterable[SubjectState]:
+        """All active subjects, to look at, not to change."""
+        return self._inflight.subjects.values()
 
     def next_ms(self) -> int | None:
         """When `on_tick` has something to do next."""
@@ -125,7 +135,7 @@ class Scheduler:
                 self._inflight.counters.stale_pings += 1
                 return
         if latest is None:
-            state.head = max(state.head, min(state.newest_known() + 1, SEQUENCE_MAX))
+            state.head = max(state.head, state.next_unknown())
         elif latest <= state.promised:
             return
         else:
@@ -147,9 +157,8 @@ class Scheduler:
             self._inflight.counters.bad_pages += 1
             self.on_fault(QueryFault(query, fault), now_ms)
             return
-        state.queries.remove(query)
-        self._learn(state, page)
-        self._follow_head(state, page, now_ms)
+        end = self._learn(state, page)
+        self._follow_head(state, page, end, now_ms)
         self._advance(state, self._places, now_ms)
 
     def on_request(
@@ -163,6 +172,8 @@ class Scheduler:
         if state is None:
             state = self._activate(request.subject, stored)
         state.head = max(state.head, request.latest)
+        if request.events:
+            state.seen = max(state.seen, request.events[-1].sequence)
         state.buffer.add(request.start, request.end, request.events)
         self._advance(state, self._places, now_ms)
 
@@ -171,7 +182,7 @@ class Scheduler:
         state = self._inflight.subjects.get(fault.query.subject)
         if state is None or fault.query not in state.queries:
             return
-        state.queries.remove(fault.query)
+        del state.queries[fault.query]
         state.wants.add(fault.query.start)
         self._inflight.counters.query_faults += 1
         self._rest_source(state, now_ms)
@@ -184,17 +195,10 @@ class Scheduler:
             self._on_stranger(status, stored, now_ms)
             return
         plan = self.plan.lambdas[record.lambda_index]
-        state = record.subject
-        if (
-            state.subject != status.subject
-            or plan.lambda_id != status.lambda_id
-            or plan.topology != status.topology
-        ):
-            inflight.counters.wrong_subject += 1
-            return
-        self._settler.report(record, status, now_ms)
-        if status.kind is not StatusKind.HEARTBEAT:
-            self._advance(state, plan.affected, now_ms)
+        if self._is_about(record, status):
+            self._settler.report(record, status, now_ms)
+            if status.kind is not StatusKind.HEARTBEAT:
+                self._advance(record.subject, plan.affected, now_ms)
 
     def on_undelivered(self, job_id: str, now_ms: int) -> None:
         """The log never got this job."""
@@ -231,7 +235,7 @@ class Scheduler:
         record = self._inflight.jobs.get(status.job_id)
         if record is None:
             self._note_stranger(status, stored)
-        elif record.subject.subject == status.subject:
+        elif self._is_about(record, status):
             self._settler.report(record, status, now_ms)
 
     def resume(self, now_ms: int) -> None:
@@ -261,6 +265,18 @@ class Scheduler:
 
     # --- inside --------------------------------------------------------------------------------
 
+    def _is_about(self, record: JobRecord, status: JobStatus) -> bool:
+        """True if the report names what its job is about; otherwise it is refused."""
+        plan = self.plan.lambdas[record.lambda_index]
+        if (
+            record.subject.subject == status.subject
+            and plan.lambda_id == status.lambda_id
+            and plan.topology == status.topology
+        ):
+            return True
+        self._inflight.counters.wrong_subject += 1
+        return False
+
     def _activate_for(
         self, subject: str, latest: int | None, stored: CursorInfo | None
     ) -> SubjectState | None:
@@ -281,58 +297,69 @@ class Scheduler:
         self, subject: str, stored: CursorInfo | None, known: list[int] | None = None
     ) -> SubjectState:
         cursors = known if known is not None else self._known_cursors(subject, stored)
-        state = SubjectState(subject, cursors, max(cursors))
+        state = SubjectState(subject, cursors, stored.latest if stored else NO_CURSOR)
         ended = self._inflight.finished.pop(subject, None)
         if ended is not None:
             state.has_row = ended.has_row
+            state.head = state.seen = ended.seen
         self._inflight.subjects[subject] = state
         self._inflight.dirty.add(state)
         return state
 
-    def _learn(self, state: SubjectState, page: EventPage) -> None:
+    def _learn(self, state: SubjectState, page: EventPage) -> int:
         """Put a good page into the buffer, and drop from it what nobody needs any more.
 
-        A short page also tells that nothing else is there, up to the newest id known.
+        A short page also tells that nothing else was there when it was made. That holds for what
+        was known when it was asked for; what was seen since then may be newer than the page.
+
+        Returns:
+            The newest sequence id about which the page tells.
         """
-        events = page.events
-        end = events[-1].sequence if events else page.query.start - 1
-        if len(events) < page.query.limit:
-            end = max(end, state.newest_known())
-        if end < page.query.start:
-            return
+        query, events = page.query, page.events
+        end = events[-1].sequence if events else query.start - 1
+        seen_before = state.queries.pop(query)
+        if events:
+            state.seen = max(state.seen, end)
+        if len(events) < query.limit:
+            end = max(end, seen_before) if events else seen_before
+        if end < query.start:
+            return end
         buffer = state.buffer
         if buffer.intervals:
             buffer.drop_through(min(entry.high for entry in state.lambdas))
-        buffer.add(page.query.start, end, events)
+        buffer.add(query.start, end, events)
         if len(buffer.sequences) > self._settings.buffered_events_max:
-            self._cut_buffer(state)
+            self._cut_buffer(state, query.start)
+        return end
 
-    def _cut_buffer(self, state: SubjectState) -> None:
-        """Keep, for each lambda, one page of what comes next."""
+    def _cut_buffer(self, state: SubjectState, asked: int) -> None:
+        """Keep one page of what comes next for each lambda, and one from ``asked`` on: somebody has
+        just wanted that, perhaps for an event that was put aside."""
         buffer = state.buffer
         windows: list[tuple[int, int]] = []
-        for high in sorted({entry.high for entry in state.lambdas}):
-            end = buffer.covered_to(high + 1)
-            if end is None or (windows and high + 1 <= windows[-1][1]):
+        for start in sorted({asked, *(entry.high + 1 for entry in state.lambdas)}):
+            end = buffer.covered_to(start)
+            if end is None or (windows and start <= windows[-1][1]):
                 continue
-            page = list(islice(buffer.between(high + 1, end), self.plan.page_limit))
+            page = list(islice(buffer.between(start, end), self.plan.page_limit))
             if len(page) == self.plan.page_limit:
                 end = page[-1].sequence
-            windows.append((high + 1, end))
+            windows.append((start, end))
         buffer.keep_only(windows)
 
-    def _follow_head(self, state: SubjectState, page: EventPage, now_ms: int) -> None:
-        """Learn from a page how far the subject goes."""
+    def _follow_head(self, state: SubjectState, page: EventPage, end: int, now_ms: int) -> None:
+        """Learn from a page, which tells about all up to ``end``, how far the subject goes."""
         if state.again:
             if not state.queries:
                 state.again = False
-                state.head = max(state.head, min(state.newest_known() + 1, SEQUENCE_MAX))
+                state.head = max(state.head, state.next_unknown())
             return
         if len(page.events) == page.query.limit:
             state.faults = 0
-            state.head = max(state.head, min(page.events[-1].sequence + 1, SEQUENCE_MAX))
+            state.head = max(state.head, min(end + 1, SEQUENCE_MAX))
             return
-        end = max(page.query.start - 1, state.newest_known())
+        if end < state.seen:
+            return
         if state.promised > end and state.faults < SOURCE_BEHIND_TRIES:
             self._inflight.counters.source_behind += 1
             self._rest_source(state, now_ms)
@@ -358,7 +385,7 @@ class Scheduler:
         counters = self._inflight.counters
         counters.unknown_statuses += 1
         place = self.plan.by_name.get((status.topology, status.lambda_id))
-        if place is None or not status.done:
+        if place is None or not status.done or not self._issuer.may_have_issued(status.job_id):
             return None
         state = self._inflight.subjects.get(status.subject)
         if state is None:

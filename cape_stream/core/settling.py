@@ -86,7 +86,7 @@ class Settler:
         state = record.subject.lambdas[record.lambda_index]
         self._inflight.release(state, record)
         for sequence in record.sequences:
-            parked = record.carried[sequence] if record.carried else Parked(0, 0, now_ms)
+            parked = _carried(record, sequence, now_ms)
             parked.attempts = record.attempt - 1
             parked.due_ms = now_ms
             self._inflight.park(record.subject, state, sequence, parked)
@@ -177,9 +177,7 @@ class Settler:
         now_ms: int,
     ) -> None:
         """Park an event of an ended job; without a failure it is due at once and not charged."""
-        parked = record.carried.get(sequence) if record.carried else None
-        if parked is None:
-            parked = Parked(0, 0, now_ms)
+        parked = _carried(record, sequence, now_ms)
         parked.attempts = record.attempt
         parked.due_ms = now_ms
         if failure is not None:
@@ -190,6 +188,13 @@ class Settler:
             parked.due_ms += max(wait_ms, failure.retry_after_ms or 0)
             _remember(parked, failure, now_ms)
         self._inflight.park(record.subject, state, sequence, parked)
+
+
+def _carried(record: JobRecord, sequence: int, now_ms: int) -> Parked:
+    """What is remembered of an event of the job; a restart keeps only the charge."""
+    if record.carried is not None:
+        return record.carried[sequence]
+    return Parked(record.attempt - 1, record.charged, now_ms)
 
 
 def _remember(parked: Parked, failure: EventFailure, now_ms: int) -> None:

@@ -9,8 +9,9 @@ Source: the Cape article, "Tracker": cursors {10, 90, 99, 99}, newest 100, limit
 queries (S, 11, 10) and (S, 91, 10).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
+from cape_stream.model.event import Event
 from cape_stream.model.request import EventPage, EventQuery
 from cape_stream.model.sequence import SEQUENCE_MAX
 
@@ -36,8 +37,9 @@ def page_fault(page: EventPage) -> str | None:
     """What is wrong with a source's answer, or None. A faulty page is refused as a whole: a source
     that breaks its contract once may have left out events too."""
     query = page.query
-    if len(page.events) > query.limit:
-        return f"{len(page.events)} events returned, more than the {query.limit} asked for"
+    fault = _shape_fault(page.events, query.limit)
+    if fault is not None:
+        return fault
     previous = query.start - 1
     for event in page.events:
         sequence, payload = _untrusted(event.sequence), _untrusted(event.payload)
@@ -51,8 +53,36 @@ def page_fault(page: EventPage) -> str | None:
             return f"sequence id is beyond int64: {sequence}"
         if not isinstance(payload, bytes):
             return f"payload of {sequence} is {type(payload).__name__}, not bytes"
+        if event.headers and not _is_text(event.headers):
+            return f"headers of {sequence} are not text"
         previous = sequence
     return None
+
+
+def _shape_fault(events: object, limit: int) -> str | None:
+    """What is wrong with a page before one looks into its events."""
+    if not isinstance(events, Sequence):
+        return f"events are {type(events).__name__}, not a sequence"
+    if len(events) > limit:
+        return f"{len(events)} events returned, more than the {limit} asked for"
+    for event in events:
+        if not isinstance(event, Event):
+            return f"{type(event).__name__} returned for an event"
+    return None
+
+
+def _is_text(headers: object) -> bool:
+    """True if these are names and values that UTF-8 can spell."""
+    if not isinstance(headers, Mapping):
+        return False
+    for text in (*headers.keys(), *headers.values()):
+        if not isinstance(text, str):
+            return False
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return False
+    return True
 
 
 def _untrusted(value: object) -> object:

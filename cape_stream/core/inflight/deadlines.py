@@ -61,8 +61,9 @@ class Deadlines:
         return expired
 
     def next_ms(self) -> int | None:
-        """No job expires before this; None when none is watched."""
+        """When the oldest jobs have expired, less than `BUCKET_MS` after the first of them: whoever
+        waits for it waits once. None when no job is watched."""
         while self._starts and not self._buckets[self._starts[0]]:
             del self._buckets[self._starts[0]]
             heappop(self._starts)
-        return self._starts[0] * BUCKET_MS if self._starts else None
+        return (self._starts[0] + 1) * BUCKET_MS - 1 if self._starts else None

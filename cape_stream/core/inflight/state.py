@@ -26,6 +26,8 @@ class InflightState:
         """Active subjects that changed since the last commit was taken."""
         self.finished: dict[str, SubjectState] = {}
         """Subjects that ended since then; their cursors are not in the table yet."""
+        self.parked = 0
+        """Parked events over all subjects."""
         self.effects = SchedulerEffects()
         self.counters = SchedulerCounters()
         self._wakes: list[tuple[int, int, SubjectState]] = []
@@ -53,12 +55,14 @@ class InflightState:
         """Put an event aside until ``parked.due_ms``."""
         state.add_parked(sequence, parked)
         subject.parked += 1
+        self.parked += 1
         self.dirty.add(subject)
         self.wake_at(subject, parked.due_ms)
 
     def unpark(self, subject: SubjectState, state: LambdaState, sequence: int) -> Parked:
         """Take a parked event back."""
         subject.parked -= 1
+        self.parked -= 1
         self.dirty.add(subject)
         return state.remove_parked(sequence)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from cape_stream.core.inflight.buffer import EventBuffer
 from cape_stream.core.inflight.lambda_state import LambdaState
 from cape_stream.model.request import EventQuery
-from cape_stream.model.sequence import NO_CURSOR
+from cape_stream.model.sequence import NO_CURSOR, SEQUENCE_MAX
 
 
 class SubjectState:
@@ -17,7 +17,6 @@ class SubjectState:
 
     __slots__ = (
         "again",
-        "asked_ms",
         "buffer",
         "faults",
         "head",
@@ -27,44 +26,44 @@ class SubjectState:
         "parked",
         "promised",
         "queries",
+        "seen",
         "source_due_ms",
         "subject",
         "wants",
     )
 
-    def __init__(self, subject: str, cursors: Sequence[int], latest: int) -> None:
-        """``cursors``: one per lambda, in plan order."""
+    def __init__(self, subject: str, cursors: Sequence[int], seen: int) -> None:
+        """``cursors``: one per lambda, in plan order; ``seen``: newest event known to exist."""
         self.subject = subject
         self.lambdas = [LambdaState(cursor) for cursor in cursors]
         self.buffer = EventBuffer()
-        self.head = latest
+        self.head = seen
         """Newest sequence id that exists or may exist; nothing above it is asked for."""
+        self.seen = seen
+        """Newest sequence id of an event that the source has shown. A cursor proves less: that of a
+        topology which begins later than the first event stands where no event may be."""
         self.promised = NO_CURSOR
         """Newest sequence id a ping has named."""
         self.wants: set[int] = set()
         """Positions some lambda needs and the buffer does not cover."""
-        self.queries: list[EventQuery] = []
-        """Event queries that are out."""
+        self.queries: dict[EventQuery, int] = {}
+        """Event queries that are out, and what `seen` was when each was made."""
         self.again = False
         """A ping came while a query was out: ask once more after the answer."""
         self.faults = 0
         """Event queries in a row that failed, or found less than a ping had promised."""
         self.source_due_ms = 0
         """Ask the source no earlier than this; 0 when nothing holds it back."""
-        self.asked_ms = 0
-        """When the oldest query that is out was made; 0 when none is."""
         self.open_jobs = 0
         self.parked = 0
         """Parked events over all lambdas."""
         self.has_row = False
         """True if the table may hold an active row of this subject."""
 
-    def newest_known(self) -> int:
-        """Newest sequence id of which anything is known here."""
-        newest = max(state.high for state in self.lambdas)
-        if self.buffer.intervals:
-            newest = max(newest, self.buffer.intervals[-1][1])
-        return newest
+    def next_unknown(self) -> int:
+        """Lowest sequence id above all that was seen and all that any lambda stands at: where news
+        that nobody has named may be."""
+        return min(max(self.seen, *(state.high for state in self.lambdas)) + 1, SEQUENCE_MAX)
 
     def cursor_of(self, span: range) -> int:
         """Cursor of the topology whose lambdas are ``span``."""

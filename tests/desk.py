@@ -1,0 +1,339 @@
+"""A desk to try a scheduler at: its time, its source, its table, and its jobs under short names.
+
+The scheduler is the real one. What a dispatcher does around it, the desk does by hand and in the
+open: it carries effects out, stores rows when told to, and crashes when told to.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from msgspec import msgpack
+
+from cape_stream.core.effects import OversizedEvent, SchedulerCounters
+from cape_stream.core.inflight.lambda_state import LambdaState
+from cape_stream.core.inflight.subject import SubjectState
+from cape_stream.core.plan import compile_plan
+from cape_stream.core.scheduler import Scheduler, SchedulerSettings
+from cape_stream.model.active_row import ActiveRow
+from cape_stream.model.cursor import CursorInfo
+from cape_stream.model.event import Event
+from cape_stream.model.job import Job
+from cape_stream.model.request import EventPage, EventQuery, QueryFault
+from cape_stream.model.status import EventFailure, FailureClass, JobStatus, StatusKind
+from cape_stream.model.topology import DomainSpec, LambdaSpec, Ordering, RetrySpec, TopologySpec
+
+TURNS_MAX = 200
+"""How often a desk goes back and forth with its source before a test calls it a livelock."""
+
+PLAIN = (LambdaSpec(lambda_id="only"),)
+
+
+def topology(
+    name: str,
+    *lambdas: LambdaSpec,
+    ordering: Ordering = "parallel",
+    after: tuple[str, ...] = (),
+    start: int = 0,
+    window: int = 1_000,
+    retry: RetrySpec | None = None,
+) -> TopologySpec:
+    """A topology with one lambda called ``only``, unless told otherwise."""
+    return TopologySpec(
+        name=name,
+        lambdas=lambdas or PLAIN,
+        ordering=ordering,
+        after=after,
+        start=start,
+        window=window,
+        retry=retry or RetrySpec(),
+    )
+
+
+def event(sequence: int, payload: bytes = b"") -> Event:
+    """An event as a source holds it."""
+    return Event(sequence, payload or b"e%d" % sequence)
+
+
+class Desk:
+    """One scheduler and everything around it.
+
+    Args:
+        topologies: of the domain.
+        page_limit: most events of one answer.
+        epoch: of the first owner; a crash makes it grow.
+        settings: of the scheduler.
+    """
+
+    def __init__(
+        self,
+        *topologies: TopologySpec,
+        page_limit: int = 10,
+        epoch: int = 1,
+        settings: SchedulerSettings | None = None,
+    ) -> None:
+        domain = DomainSpec(name="flights", topologies=topologies, page_limit=page_limit)
+        self.plan = compile_plan(domain)
+        self.now_ms = 1_000_000
+        self.source: dict[str, list[Event]] = {}
+        """What the source holds, for `serve`."""
+        self.active: dict[str, bytes] = {}
+        """Stored active rows, encoded as a dispatcher does."""
+        self.infos: dict[str, CursorInfo] = {}
+        """Stored cursor infos."""
+        self.jobs: dict[str, Job] = {}
+        """Every job ever issued or known, by the name the test calls it."""
+        self.oversized: list[OversizedEvent] = []
+        self.queries: list[EventQuery] = []
+        """Asked and not answered."""
+        self.asked: list[EventQuery] = []
+        """Every query ever."""
+        self._settings = settings
+        self._epoch = epoch
+        self.scheduler = self._new_scheduler()
+
+    def _new_scheduler(self) -> Scheduler:
+        return Scheduler(self.plan, partition=0, epoch=self._epoch, settings=self._settings)
+
+    # --- inputs --------------------------------------------------------------------------------
+
+    def publish(self, subject: str, sequences: Iterable[int]) -> None:
+        """The source gets these events."""
+        self.source.setdefault(subject, []).extend(event(sequence) for sequence in sequences)
+
+    def ping(self, subject: str, latest: int | None = None) -> None:
+        """News of a subject."""
+        self.scheduler.on_ping(subject, latest, self._stored(subject), self.now_ms)
+        self._take_effects()
+
+    def answer(
+        self, subject: str, sequences: Iterable[int], start: int | None = None
+    ) -> EventQuery:
+        """Answer the oldest query of a subject, or the one from ``start``, by hand."""
+        return self.answer_with(subject, [event(sequence) for sequence in sequences], start)
+
+    def answer_with(
+        self, subject: str, events: Sequence[Event], start: int | None = None
+    ) -> EventQuery:
+        """The same with whole events."""
+        query = self._take_query(subject, start)
+        self.scheduler.on_page(EventPage(query, events), self.now_ms)
+        self._take_effects()
+        return query
+
+    def fault(self, subject: str, start: int | None = None) -> None:
+        """The source cannot answer the oldest query of a subject."""
+        query = self._take_query(subject, start)
+        self.scheduler.on_fault(QueryFault(query, "the source is away"), self.now_ms)
+        self._take_effects()
+
+    def serve(self) -> None:
+        """Answer from `source` until nothing is asked any more."""
+        for _ in range(TURNS_MAX):
+            if not self.queries:
+                return
+            query = self.queries[0]
+            held = self.source.get(query.subject, [])
+            page = [each for each in held if each.sequence >= query.start][: query.limit]
+            self.answer_with(query.subject, page, query.start)
+        raise AssertionError(f"the scheduler asks and asks: {self.asked[-5:]}")
+
+    def report(
+        self,
+        name: str,
+        *,
+        done: Iterable[int] | None = None,
+        failed: Mapping[int, FailureClass] | Iterable[int] = (),
+        kind: StatusKind = StatusKind.RESULTS,
+        outputs: Mapping[int, bytes] | None = None,
+        retry_after_ms: int | None = None,
+    ) -> None:
+        """A worker's report on a job: all done, unless told otherwise."""
+        self.status(self.make_status(name, done, failed, kind, outputs, retry_after_ms))
+
+    def make_status(
+        self,
+        name: str,
+        done: Iterable[int] | None = None,
+        failed: Mapping[int, FailureClass] | Iterable[int] = (),
+        kind: StatusKind = StatusKind.RESULTS,
+        outputs: Mapping[int, bytes] | None = None,
+        retry_after_ms: int | None = None,
+    ) -> JobStatus:
+        """The report itself, to send later or to lie with."""
+        job = self.jobs[name]
+        classes = (
+            failed if isinstance(failed, Mapping) else dict.fromkeys(failed, FailureClass.TRANSIENT)
+        )
+        failures = [
+            EventFailure(sequence, each, f"{each} {sequence}", retry_after_ms)
+            for sequence, each in classes.items()
+        ]
+        if done is None:
+            ended = kind is StatusKind.RESULTS
+            done = [e.sequence for e in job.events if ended and e.sequence not in classes]
+        return JobStatus(
+            job.job_id,
+            job.domain,
+            job.partition,
+            job.subject,
+            job.topology,
+            job.lambda_id,
+            job.epoch,
+            job.attempt,
+            kind,
+            list(done),
+            outputs or {},
+            failures,
+        )
+
+    def status(self, status: JobStatus) -> None:
+        """A report as it arrives."""
+        self.scheduler.on_status(status, self._stored(status.subject), self.now_ms)
+        self._take_effects()
+
+    def undelivered(self, name: str) -> None:
+        """The log never got the job."""
+        self.scheduler.on_undelivered(self.jobs[name].job_id, self.now_ms)
+        self._take_effects()
+
+    def tick(self, passed_ms: int = 0) -> None:
+        """Time passes at once, however much is due on the way."""
+        self.now_ms += passed_ms
+        self.scheduler.on_tick(self.now_ms)
+        self._take_effects()
+
+    def wait(self, passed_ms: int) -> None:
+        """Time passes, with a tick and the source's answers whenever something is due."""
+        until_ms = self.now_ms + passed_ms
+        for _ in range(TURNS_MAX):
+            due_ms = self.scheduler.next_ms()
+            if due_ms is None or due_ms > until_ms:
+                break
+            self.now_ms = max(self.now_ms, due_ms)
+            self.tick()
+            self.serve()
+        self.now_ms = until_ms
+        self.tick()
+        self.serve()
+
+    # --- storing and crashing ------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Store what has changed."""
+        changes = self.scheduler.take_changes(self.now_ms)
+        for row in changes.active:
+            self.active[row.subject] = msgpack.encode(row)
+        for info in changes.finished:
+            self.infos[info.subject] = info
+            if info.subject in changes.had_row:
+                del self.active[info.subject]
+            assert info.subject not in self.active, "an ended subject left its row behind"
+
+    def crash(
+        self,
+        *,
+        adopting: Iterable[str] | None = None,
+        statuses: Iterable[JobStatus] = (),
+        clock_step_ms: int = 0,
+    ) -> None:
+        """Die and come back as the next owner, with what was stored and what the log has.
+
+        Args:
+            adopting: names of the jobs that the log holds; None for all first attempts.
+            statuses: what workers reported meanwhile.
+            clock_step_ms: how far the new process' clock is off.
+        """
+        self.now_ms += clock_step_ms
+        self._epoch += 1
+        self.queries.clear()
+        self.scheduler = self._new_scheduler()
+        rows = [msgpack.decode(value, type=ActiveRow) for value in self.active.values()]
+        self.scheduler.restore(rows, self.now_ms)
+        if adopting is None:
+            adopting = [name for name, job in self.jobs.items() if job.attempt == 1]
+        for name in adopting:
+            job = self.jobs[name]
+            self.scheduler.adopt(job, self._stored(job.subject), self.now_ms)
+        for status in statuses:
+            self.scheduler.settle_only(status, self._stored(status.subject), self.now_ms)
+        self.scheduler.resume(self.now_ms)
+        self._take_effects()
+
+    def _stored(self, subject: str) -> CursorInfo | None:
+        return None if self.scheduler.holds(subject) else self.infos.get(subject)
+
+    # --- looking -------------------------------------------------------------------------------
+
+    @property
+    def counters(self) -> SchedulerCounters:
+        """What has happened to the present scheduler."""
+        return self.scheduler.counters
+
+    def state(self, subject: str) -> SubjectState:
+        """The state of an active subject."""
+        found = self.scheduler.subject(subject)
+        assert found is not None, f"{subject} is not active"
+        return found
+
+    def lambda_state(
+        self, subject: str, topology_name: str, lambda_id: str = "only"
+    ) -> LambdaState:
+        """One leaf of it."""
+        return self.state(subject).lambdas[self.plan.by_name[topology_name, lambda_id]]
+
+    def cursor(self, subject: str, topology_name: str) -> int:
+        """How far a topology has come, wherever that is known."""
+        self.commit()
+        span = next(each.span for each in self.plan.topologies if each.name == topology_name)
+        state = self.scheduler.subject(subject)
+        if state is not None:
+            return state.cursor_of(span)
+        return self.infos[subject].cursors[topology_name]
+
+    def out(self, topology_name: str | None = None) -> list[list[int]]:
+        """Sequence ids of every job that is out, in the order in which they were issued."""
+        return [sequences for _, sequences in self._open_jobs(topology_name)]
+
+    def events_out(self, topology_name: str | None = None) -> list[int]:
+        """All sequence ids in them."""
+        return [sequence for sequences in self.out(topology_name) for sequence in sequences]
+
+    def names_out(self, topology_name: str | None = None) -> list[str]:
+        """The names of those jobs."""
+        return [name for name, _ in self._open_jobs(topology_name)]
+
+    def _open_jobs(self, topology_name: str | None) -> Iterator[tuple[str, list[int]]]:
+        records = {
+            record.job_id: list(record.sequences)
+            for state in self.scheduler.subjects()
+            for entry in state.lambdas
+            for record in entry.jobs
+        }
+        for name, job in self.jobs.items():
+            if job.job_id in records and topology_name in (None, job.topology):
+                yield name, records[job.job_id]
+
+    def newest(self) -> Job:
+        """The job issued last."""
+        return list(self.jobs.values())[-1]
+
+    def lie(self, name: str, **changes: object) -> JobStatus:
+        """A report of success that is wrong about its job."""
+        return replace(self.make_status(name), **changes)  # type: ignore[arg-type]  # any field
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _take_query(self, subject: str, start: int | None) -> EventQuery:
+        for query in self.queries:
+            if query.subject == subject and start in (None, query.start):
+                self.queries.remove(query)
+                return query
+        raise AssertionError(f"nothing was asked for {subject} from {start}: {self.queries}")
+
+    def _take_effects(self) -> None:
+        effects = self.scheduler.take_effects()
+        for job in effects.jobs:
+            self.jobs[f"J{len(self.jobs) + 1}"] = job
+        self.oversized += effects.oversized
+        self.queries += effects.queries
+        self.asked += effects.queries

@@ -1,0 +1,94 @@
+from cape_stream.core.inflight.lambda_state import JobRecord, Parked
+from cape_stream.core.inflight.state import InflightState
+from cape_stream.core.inflight.subject import SubjectState
+
+
+def active(inflight: InflightState, name: str = "S") -> SubjectState:
+    subject = SubjectState(name, [-1], -1)
+    inflight.subjects[name] = subject
+    return subject
+
+
+def test_inflight_registers_and_releases_in_all_three_places() -> None:
+    inflight = InflightState()
+    subject = active(inflight)
+    record = JobRecord("J1", subject, 0, [1], 1, 0, 1_000, 500)
+
+    inflight.register(subject.lambdas[0], record)
+    assert inflight.jobs == {"J1": record}
+    assert subject.lambdas[0].jobs == [record]
+    assert inflight.next_ms() is not None
+    assert (subject.open_jobs, subject in inflight.dirty) == (1, True)
+
+    inflight.dirty.clear()
+    inflight.release(subject.lambdas[0], record)
+    assert (inflight.jobs, subject.lambdas[0].jobs, inflight.next_ms()) == ({}, [], None)
+    assert (subject.open_jobs, subject in inflight.dirty) == (0, True)
+
+
+def test_inflight_wakes_a_subject_once_when_its_parked_events_are_due() -> None:
+    inflight = InflightState()
+    subject = active(inflight)
+    for sequence, due_ms in ((1, 100), (2, 90), (3, 200)):
+        inflight.park(subject, subject.lambdas[0], sequence, Parked(1, 1, due_ms))
+
+    assert subject.parked == 3
+    assert inflight.next_ms() == 90
+    assert inflight.take_woken(89) == []
+    assert inflight.take_woken(100) == [subject]
+    assert inflight.next_ms() == 200
+
+
+def test_inflight_does_not_wake_a_subject_that_has_ended_or_began_anew() -> None:
+    inflight = InflightState()
+    old = active(inflight)
+    inflight.wake_at(old, 100)
+    inflight.retire(old)
+    active(inflight)
+
+    assert inflight.take_woken(100) == []
+
+
+def test_inflight_wakes_in_the_order_of_the_due_times() -> None:
+    inflight = InflightState()
+    late, early = active(inflight, "late"), active(inflight, "early")
+    inflight.wake_at(late, 100)
+    inflight.wake_at(early, 50)
+
+    assert inflight.take_woken(100) == [early, late]
+
+
+def test_inflight_is_due_at_the_sooner_of_expiry_and_wake() -> None:
+    inflight = InflightState()
+    subject = active(inflight)
+    record = JobRecord("J1", subject, 0, [1], 1, 0, 10_000, 0)
+    inflight.register(subject.lambdas[0], record)
+    inflight.wake_at(subject, 50)
+
+    assert inflight.next_ms() == 50
+    inflight.take_woken(50)
+    inflight.wake_at(subject, 1_000_000)
+    due_ms = inflight.next_ms()
+    assert due_ms is not None
+    assert 10_000 <= due_ms < 11_000
+
+
+def test_inflight_unparks() -> None:
+    inflight = InflightState()
+    subject = active(inflight)
+    parked = Parked(1, 1, 100)
+    inflight.park(subject, subject.lambdas[0], 1, parked)
+
+    assert inflight.unpark(subject, subject.lambdas[0], 1) is parked
+    assert (subject.parked, subject.lambdas[0].parked) == (0, {})
+
+
+def test_inflight_remembers_ended_subjects_until_they_are_stored() -> None:
+    inflight = InflightState()
+    subject = active(inflight)
+    inflight.dirty.add(subject)
+    inflight.retire(subject)
+
+    assert inflight.subjects == {}
+    assert inflight.dirty == set()
+    assert inflight.finished == {"S": subject}
