@@ -86,10 +86,10 @@ class Intake:
         with self._ready:
             while not self._closed and not self._live.records and not self._backlog.records:
                 self._ready.wait()
-            return None if self._closed else self._pop()
+            return self._pop()
 
     def take_now(self) -> Record | None:
-        """The next record if there is one."""
+        """The next record if there is one; None after `stop`."""
         with self._ready:
             return self._pop()
 
@@ -109,14 +109,11 @@ class Intake:
         """Give out no more records; wakes whoever waits in `take`."""
         with self._ready:
             self._closed = True
-            self._live.records.clear()
-            self._backlog.records.clear()
             self._ready.notify_all()
             self._room.notify_all()
 
     def close(self) -> None:
-        """Leave the group; call `stop` first."""
-        self.commit()
+        """Leave the group, which commits what was taken (see `revoked`); call `stop` first."""
         self._member.close()
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> None:
@@ -162,7 +159,7 @@ class Intake:
 
     def _pop(self) -> Record | None:
         lane = self._live if self._live.records else self._backlog
-        if not lane.records:
+        if self._closed or not lane.records:
             return None
         record = lane.records.popleft()
         self._taken[TopicPartition(record.topic, record.partition)] = record.offset + 1

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from cape_stream.adapters.simulated import Faults
+from cape_stream.adapters.simulated import BrokerSettings, Faults
 from cape_stream.model.dead_letter import DeadLetter
 from cape_stream.model.status import FailureClass, JobStatus, StatusKind
 from cape_stream.ports.log import TopicPartition
@@ -166,7 +166,7 @@ def test_record_without_a_value_is_counted_and_skipped(key: bytes | None) -> Non
 
 
 def test_dead_letter_that_is_too_large_is_kept_without_its_value() -> None:
-    world = PlainWorld(record_bytes_max=2_000)
+    world = PlainWorld(settings=BrokerSettings(record_bytes_max=2_000))
     world.put(b"\xff" * 1_999)
     worker = world.inline()
     worker.step(0)
@@ -215,7 +215,7 @@ def test_job_that_waited_past_its_timeout_is_handed_back_without_being_run() -> 
 
 
 def test_outputs_too_large_for_a_record_fail_their_events_instead_of_vanishing() -> None:
-    world = PlainWorld(record_bytes_max=20_000)
+    world = PlainWorld(settings=BrokerSettings(record_bytes_max=20_000))
 
     def work(batch: Batch) -> Any:
         return [event.done(output=b"x" * 15_000) for event in batch]
@@ -311,6 +311,16 @@ def test_reports_survive_a_client_that_is_often_full_or_fails() -> None:
 
     assert sorted(world.done()) == sorted(job.job_id for job in jobs)
     assert worker.counters().statuses_resent > 0
+
+
+def test_reports_wait_for_room_in_the_clients_queue() -> None:
+    world = PlainWorld(settings=BrokerSettings(producer_records_max=2))
+    world.handle("delays", nothing)
+    jobs = [world.issue(world.job("delays")).job_id for _ in range(20)]
+    worker = world.inline()
+    worker.step(0)
+
+    assert sorted(world.done()) == sorted(jobs)
 
 
 def test_worker_waits_while_the_log_is_away_and_goes_on(

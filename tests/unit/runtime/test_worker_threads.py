@@ -1,4 +1,5 @@
 import asyncio
+import multiprocessing
 import os
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -28,7 +29,8 @@ from tests.unit.runtime.worker_worlds import (
 
 
 def settings(**given: Any) -> WorkerSettings:
-    return WorkerSettings(**{"queues": ("general",), "grace_ms": 10_000, **given})
+    """With a grace period no test outlives: a worker that waits for nothing does not stop."""
+    return WorkerSettings(**{"queues": ("general",), "grace_ms": 3_600_000, **given})
 
 
 @pytest.fixture
@@ -233,6 +235,29 @@ def test_stop_cancels_async_handlers_and_hands_their_jobs_back(world: WorkerWorl
     assert ends == ["begun", "cancelled"]
 
 
+def test_stop_cancels_what_async_handlers_left_behind(world: WorkerWorld) -> None:
+    ends: list[str] = []
+    left: list[asyncio.Task[None]] = []
+
+    async def linger() -> None:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+
+    async def work(batch: Batch) -> None:
+        left.append(asyncio.create_task(linger()))
+        await asyncio.sleep(0)
+
+    world.handle("delays", work)
+    with running(world.worker(settings())) as worker:
+        world.issue(world.job("delays"))
+        wait_for(worker, lambda counters: counters.done == 1)
+
+    assert ends == ["cancelled"]
+
+
 def test_two_workers_share_the_jobs_and_run_each_once(world: WorkerWorld) -> None:
     ran: list[str] = []
     world.handle("delays", lambda batch: ran.append(batch.job_id))
@@ -285,12 +310,13 @@ def test_handler_that_brings_its_process_down_loses_its_own_job_alone(world: Wor
 
 def test_stop_kills_the_processes_of_jobs_it_hands_back(world: WorkerWorld) -> None:
     world.handle("delays", sleep_long, executor="process")
-    with running(world.worker(settings(concurrency=1, grace_ms=0))) as worker:
+    with running(world.worker(settings(concurrency=1, grace_ms=0))):
         job = world.issue(world.job("delays"))
-        wait_for(worker, lambda counters: counters.running == 1)
+        wait_until(lambda: len(multiprocessing.active_children()) == 1)
 
     (status,) = world.statuses()
     assert (status.job_id, status.kind) == (job.job_id, StatusKind.HANDED_BACK)
+    wait_until(lambda: multiprocessing.active_children() == [])
 
 
 def test_handler_that_no_process_can_load_is_refused_at_start(world: WorkerWorld) -> None:

@@ -147,9 +147,11 @@ class WorkerWorld:
 class PlainWorld(WorkerWorld):
     """On the simulated log without time: an inline worker does one thing after the other."""
 
-    def __init__(self, faults: Faults | None = None, record_bytes_max: int = 1_048_576) -> None:
+    def __init__(
+        self, faults: Faults | None = None, settings: BrokerSettings | None = None
+    ) -> None:
         dice = Dice(0, faults) if faults else None
-        self.broker = Broker(dice=dice, settings=BrokerSettings(record_bytes_max=record_bytes_max))
+        self.broker = Broker(dice=dice, settings=settings)
         super().__init__(SimLog(self.broker), SimClock(self.broker.timeline))
 
     def inline(self, *, clock_skew_ms: int = 5_000) -> Worker:

@@ -335,6 +335,17 @@ def test_diamond_of_topologies_is_no_circle() -> None:
     assert len(app.domain_specs()[0].topologies) == 4
 
 
+def test_deep_lattice_of_topologies_is_checked_without_walking_every_path() -> None:
+    app = App("flight-ops")
+    domain = flights(app)
+    for layer in range(60):
+        below = [f"a{layer - 1}", f"b{layer - 1}"] if layer else []
+        domain.topology(f"a{layer}", after=below).handler(work)
+        domain.topology(f"b{layer}", after=below).handler(work)
+
+    assert len(app.domain_specs()[0].topologies) == 120
+
+
 def test_app_refuses_to_run_without_anything_to_do() -> None:
     app = App("flight-ops")
     with pytest.raises(DeclarationError, match=r"no domain: call app\.domain"):

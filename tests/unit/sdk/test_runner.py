@@ -150,6 +150,25 @@ def test_ordered_handler_is_stopped_at_its_first_failing_event(shape: str) -> No
     assert steps == ["run 1", "run 2", "clean up"]
 
 
+def test_async_handler_has_cleaned_up_before_the_job_is_reported() -> None:
+    steps: list[str] = []
+
+    async def stream(batch: Batch) -> AsyncIterator[EventResult]:
+        try:
+            yield batch.events[0].retry()
+        finally:
+            await asyncio.sleep(0)
+            steps.append("clean up")
+
+    async def report() -> None:
+        await bound(stream, "ordered").run_async(job(), 1_030_000, clock())
+        steps.append("report")
+
+    asyncio.run(report())
+
+    assert steps == ["clean up", "report"]
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_parallel_handler_goes_on_behind_a_failing_event(shape: str) -> None:
     def step(batch: Batch) -> Iterator[EventResult]:
@@ -198,6 +217,14 @@ def test_event_without_a_result_is_a_bug_of_the_handler(shape: str, ordering: Or
     assert outcome.failures == [
         EventFailure(2, FailureClass.BUG, "the handler ended without a result for this event")
     ]
+
+
+def test_failures_are_reported_in_the_order_of_the_events() -> None:
+    def work(batch: Batch) -> Iterator[EventResult]:
+        yield batch.events[2].retry()
+        yield batch.events[1].done()
+
+    assert [failure.sequence for failure in run(work).failures] == [1, 3]
 
 
 def test_generator_that_yields_nothing_has_done_nothing() -> None:
