@@ -289,12 +289,14 @@ class Engine:
             return settings.busy_poll_ms
         patience = settings.idle_poll_ms
         for task in tasks:
-            if task.processor is not None and (due_ms := task.processor.next_ms()) is not None:
-                patience = min(patience, due_ms - now_ms)
-        if self._changed:
+            if task.state is TaskState.RUNNING:
+                due_ms = _processor(task).next_ms()
+                patience = min(patience, patience if due_ms is None else due_ms - now_ms)
+        if self._changed and any(task.processor for task in tasks):
             due_ms = self._pipeline.last_taken_ms + settings.commit_interval_ms
             patience = min(patience, due_ms - now_ms)
-        return max(patience, 0)
+        # What is overdue was tried in this turn and is held up: look again soon, but do not spin.
+        return max(patience, settings.busy_poll_ms)
 
     # --- claiming, catching up, committing -----------------------------------------------------
 
