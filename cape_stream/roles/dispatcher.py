@@ -181,5 +181,6 @@ def _figures(engine: Engine) -> Mapping[str, int]:
         "events_done": sum(each.events_done for each in counters),
         "events_failed": sum(each.events_failed for each in counters),
         "in_flight": sum(each.scheduler.open_jobs for each in processors),
+        "parked": sum(each.scheduler.parked_events for each in processors),
         "subjects_active": sum(each.scheduler.active_subjects for each in processors),
     }
