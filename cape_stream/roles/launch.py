@@ -1,5 +1,6 @@
 """What the command line may ask for: finds the App, opens what it needs, and does it."""
 
+import json
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +40,7 @@ def settings(file: str | None, flags: Mapping[str, str]) -> Settings:
 def settings_in_words(found: Settings) -> str:
     """Every setting with its value and origin, secrets hidden."""
     return "\n".join(
-        f"{each.name} = {each.value!r}  # {each.origin}" for each in shown_settings(found)
+        f"{each.name} = {json.dumps(each.value)}  # {each.origin}" for each in shown_settings(found)
     )
 
 

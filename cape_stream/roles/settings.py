@@ -65,7 +65,8 @@ SECTION_NAMES = (*SECTIONS, "kafka")
 class Given:
     """One value that somebody gave."""
 
-    value: Any
+    value: Any = field(repr=False)
+    """May be a secret, so nothing prints it by accident."""
     origin: str
     """Where it comes from, for people: ``cape.toml``, ``CAPE_ENGINE_...``, ``--set``."""
 

@@ -88,7 +88,7 @@ def shown_settings(settings: Settings) -> list[Shown]:
             continue
         for each in _scalar_fields(section):
             found = given.get(each.name)
-            value = found.value if found else _default_of(each)
+            value = found.value if found else _default_of(section, each)
             shown.append(
                 Shown(f"{section}.{each.name}", value, found.origin if found else "default")
             )
@@ -116,6 +116,8 @@ def _from_file(file: str | None) -> Layer:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"settings file {path} is not TOML: {error}") from error
     for section, table in tables.items():
+        if isinstance(table, dict):
+            _check_section(section, str(path))
         if not isinstance(table, dict):
             raise SettingsError(f"{path}: {section} stands outside a table: write [{section}]")
         for name, value in _flat(table).items():
@@ -249,7 +251,9 @@ def _field_types(section: str) -> dict[str, Any]:
     return {each.name: types[each.name] for each in _scalar_fields(section)}
 
 
-def _default_of(each: Field[Any]) -> Any:
+def _default_of(section: str, each: Field[Any]) -> Any:
+    if (section, each.name) == ("worker", "queues"):
+        return "every queue of the App"
     if each.default is not MISSING:
         return each.default
     return each.default_factory() if each.default_factory is not MISSING else None

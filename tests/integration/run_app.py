@@ -21,7 +21,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("RUN_APP_FOLDER", "."))
 EVENT_WORK_S = float(os.environ.get("RUN_APP_EVENT_WORK_S", "0"))
 
-app = App("runs", partitions=4)
+app = App("runs", partitions=int(os.environ.get("RUN_APP_PARTITIONS", "4")))
 orders = app.domain(
     "orders",
     source=SqlEventSource(
@@ -85,6 +85,7 @@ def start(
         [sys.executable, "-m", "cape_stream", *arguments],
         cwd=PROJECT,
         env={**os.environ, "RUN_APP_FOLDER": str(folder), **(environment or {})},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

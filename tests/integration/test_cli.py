@@ -1,0 +1,147 @@
+"""Commands that do one thing, on the embedded log, and what they say when they cannot."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration import run_app
+
+APP = "tests.integration.run_app:app"
+
+
+def cape(
+    folder: Path, *arguments: str, stdin: str = "", environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end."""
+    process = run_app.start(folder, *arguments, environment=environment)
+    out, err = process.communicate(stdin, timeout=50)
+    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+def test_topics_are_planned_then_applied_then_found_as_they_must_be(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+
+    plan = cape(tmp_path, "topics", "plan", APP, *data)
+    early = cape(tmp_path, "topics", "check", APP, *data)
+    apply = cape(tmp_path, "topics", "apply", APP, *data, "--json")
+    check = cape(tmp_path, "topics", "check", APP, *data)
+    again = cape(tmp_path, "topics", "apply", APP, *data, "--json")
+
+    assert plan.returncode == 0
+    assert "runs.orders.pings: missing, 4 partitions wanted" in plan.stdout
+    assert early.returncode == 1
+    found = json.loads(apply.stdout)
+    assert apply.returncode == 0
+    assert found["complete"]
+    assert {"runs.orders.pings", "runs.refresh", "runs.jobs.general.backlog"} <= set(
+        found["created"]
+    )
+    assert check.returncode == 0
+    assert "runs.refresh: ok, 1 partitions" in check.stdout
+    assert json.loads(again.stdout)["created"] == []
+
+
+def test_topics_check_says_both_numbers_when_the_app_has_another_one(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+    cape(tmp_path, "topics", "apply", APP, *data)
+    wider = {"RUN_APP_PARTITIONS": "6"}
+
+    check = cape(tmp_path, "topics", "check", APP, *data, environment=wider)
+    run = cape(tmp_path, "run", APP, *data, environment=wider)
+
+    assert check.returncode == 1
+    assert "runs.orders.pings: has 4 partitions where 6 are wanted" in check.stdout
+    assert run.returncode == 1
+    assert "runs.orders.pings has 4 partitions where 6 are wanted" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_ping_takes_many_subjects_and_names_the_lines_it_refuses(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+    cape(tmp_path, "topics", "apply", APP, *data)
+    lines = f"order-1\norder-2\t7\n\norder-3\tx\norder-4\t-1\n{'y' * 1_025}\nmit Leerzeichen\n"
+
+    told = cape(tmp_path, "ping", APP, "orders", "--stdin", "--json", *data, stdin=lines)
+
+    outcome = json.loads(told.stdout)
+    assert told.returncode == 1
+    assert (outcome["sent"], outcome["lost"]) == (3, 0)
+    assert outcome["refused"] == [
+        "line 3: subject is empty",
+        "line 4: latest must be a whole number, not 'x'",
+        "line 5: latest is negative: -1",
+        "line 6: subject has 1025 bytes, more than 1024",
+    ]
+
+
+def test_ping_is_served_by_the_next_run(tmp_path: Path) -> None:
+    run_app.fill(tmp_path, subjects=1, events_each=2)
+    data = ("--data", str(tmp_path / "data"))
+    cape(tmp_path, "topics", "apply", APP, *data)
+
+    told = cape(tmp_path, "ping", APP, "orders", "order-0", "--latest", "1", *data)
+    process = run_app.start(tmp_path, "run", APP, *data, "--set", "refresh.interval_ms=3600000")
+    run_app.wait_for(tmp_path, ["ledger", "audit"], 2, process)
+    code, _ = run_app.end(process)
+
+    assert told.returncode == 0
+    assert told.stdout == "1 pings of orders sent\n"
+    assert code == 0
+
+
+def test_ping_says_what_to_do_when_the_topics_are_missing(tmp_path: Path) -> None:
+    told = cape(tmp_path, "ping", APP, "orders", "s", "--data", str(tmp_path / "data"))
+
+    assert told.returncode == 1
+    assert "topics do not exist: runs.orders.pings; create them with `cape topics apply`" in (
+        told.stderr
+    )
+
+
+def test_ping_says_why_it_cannot_while_run_holds_the_folder(tmp_path: Path) -> None:
+    run_app.fill(tmp_path, subjects=1, events_each=1)
+    data = ("--data", str(tmp_path / "data"))
+    process = run_app.start(tmp_path, "run", APP, *data)
+    run_app.wait_for(tmp_path, ["ledger"], 1, process)
+
+    told = cape(tmp_path, "ping", APP, "orders", "order-0", *data)
+
+    assert told.returncode == 1
+    assert "While `cape run` works there nobody else can" in told.stderr
+    assert run_app.end(process)[0] == 0
+
+
+@pytest.mark.parametrize("command", ["dispatcher", "worker"])
+def test_roles_wait_for_a_kafka_that_is_not_there_and_stop_when_asked(
+    tmp_path: Path, command: str
+) -> None:
+    process = run_app.start(
+        tmp_path, command, APP, "--kafka", "127.0.0.1:9", "--data", str(tmp_path / "data")
+    )
+    assert process.stderr is not None
+    lines = [process.stderr.readline() for _ in range(2)]
+
+    code, _ = run_app.end(process)
+
+    assert "waiting for 127.0.0.1:9" in "".join(lines)
+    assert code == 0
+
+
+def test_topics_give_up_on_a_kafka_that_is_not_there(tmp_path: Path) -> None:
+    told = cape(tmp_path, "topics", "plan", APP, "--kafka", "127.0.0.1:9")
+
+    assert told.returncode == 1
+    assert "no answer from 127.0.0.1:9 within" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_output_that_nobody_reads_any_more_is_no_error(tmp_path: Path) -> None:
+    script = f"{sys.executable} -m cape_stream settings | head -1; echo ${{PIPESTATUS[0]}}"
+
+    told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+
+    assert told.stdout.splitlines()[-1] == "0"
+    assert told.stderr == ""
