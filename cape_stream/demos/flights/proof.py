@@ -12,7 +12,9 @@ FROM (
     SELECT tail_number, leg,
            midnight + departed / 100 * 60 + departed % 100 AS departed,
            midnight + arrived / 100 * 60 + arrived % 100 AS arrived
-    FROM (SELECT *, (julianday(day) - 1721424.5) * 1440 AS midnight FROM source.departures)
+    FROM (
+        SELECT *, (julianday(day) - 1721424.5) * 1440 AS midnight FROM source.departures
+    )
 )
 """
 """1721424.5 is the Julian day before 0001-01-01, the day 1 of Python's calendar."""
@@ -20,7 +22,9 @@ FROM (
 WANTED = {
     "delays": """
         CREATE TEMP TABLE wanted AS
-        SELECT tail_number, leg, count(delay) OVER legs, count(*) OVER legs - count(delay) OVER legs,
+        SELECT tail_number, leg,
+               count(delay) OVER legs,
+               count(*) OVER legs - count(delay) OVER legs,
                coalesce(sum(delay) OVER legs, 0)
         FROM source.departures
         WINDOW legs AS (PARTITION BY tail_number ORDER BY leg)
