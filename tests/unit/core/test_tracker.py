@@ -7,6 +7,7 @@ from cape_stream.core.tracker import page_fault, plan_queries, plan_starts
 from cape_stream.model.event import Event
 from cape_stream.model.request import EventPage, EventQuery
 from cape_stream.model.sequence import SEQUENCE_MAX
+from tests.desk import foreign
 
 
 def test_plan_queries_groups_by_proximity_in_the_example_of_the_article() -> None:
@@ -80,17 +81,17 @@ def test_page_fault_accepts(page: Sequence[Event]) -> None:
         (events(True), "sequence id is not an integer: True"),
         (events("11"), "sequence id is not an integer: '11'"),
         (events(None), "sequence id is not an integer: None"),
-        ([Event(10, "text")], "payload of 10 is str, not bytes"),  # type: ignore[arg-type]  # wrong
-        ([Event(10, None)], "payload of 10 is NoneType, not bytes"),  # type: ignore[arg-type]  # wrong
+        ([foreign(10, "text")], "payload of 10 is str, not bytes"),
+        ([foreign(10, None)], "payload of 10 is NoneType, not bytes"),
         (None, "events are NoneType, not a sequence"),
         (iter(events(10)), "events are list_iterator, not a sequence"),
         ({10: b""}, "events are dict, not a sequence"),
         ([(10, b"")], "tuple returned for an event"),
         ([None], "NoneType returned for an event"),
         (b"bytes", "5 events returned, more than the 3 asked for"),
-        ([Event(10, b"", {"a": 1})], "headers of 10 are not text"),  # type: ignore[dict-item]  # wrong
+        ([foreign(10, b"", {"a": 1})], "headers of 10 are not text"),
         ([Event(10, b"", {"a": "\ud800"})], "headers of 10 are not text"),
-        ([Event(10, b"", [("a", "b")])], "headers of 10 are not text"),  # type: ignore[arg-type]  # wrong
+        ([foreign(10, b"", [("a", "b")])], "headers of 10 are not text"),
     ],
 )
 def test_page_fault_names_what_is_wrong(page: Any, reason: str) -> None:
