@@ -14,6 +14,7 @@ class EmbeddedCommitter:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._partitions = state.partitions
 
     def commit(
         self,
@@ -30,7 +31,8 @@ class EmbeddedCommitter:
             member = group.members[ownership.member_id]
             if member.silent_since_ms is not None:
                 member.silent_since_ms = state.now_ms()  # a commit proves life as a poll does
-            return state.append(appends, group, offsets)
+            appended = state.append(appends, group, offsets)
+        return {target.name: records[-1].offset for target, records in appended.items()}
 
     def close(self) -> None:
         """Nothing is ever open between two commits."""
@@ -48,7 +50,7 @@ class EmbeddedCommitter:
             raise Fenced(f"group {group.name}: no longer ours: {', '.join(sorted(foreign))}")
 
     def _resolved(self, write: Write) -> Append:
-        partition = self._state.partitions.get(TopicPartition(write.topic, write.partition))
+        partition = self._partitions.get(write[:2])
         if partition is None:
             raise Retry(f"partition {write.partition} of topic {write.topic} does not exist")
         size = size_of(write.key, write.value)

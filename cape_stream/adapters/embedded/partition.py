@@ -68,14 +68,14 @@ class Partition:
         self.low = low
         self.high = self.tail_start = high
 
-    def append(self, records: list[Record], size: int) -> None:
-        """Take records that are in the store now, ``size`` bytes of keys and values."""
+    def append(self, records: list[Record]) -> None:
+        """Take records that are in the store now."""
         self.high = records[-1].offset + 1
         if self.compacted:
             self.tail_start = self.high
         else:
             self.tail += records
-            self.tail_bytes += size
+            self.tail_bytes += sum(size_of(record[4], record[5]) for record in records)
             if self.tail_bytes > TAIL_SLACK * self.tail_bytes_max:
                 self._cut_tail()
         for wakeup in self.wakeups:

@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from cape_stream.adapters.embedded.partition import size_of
 from cape_stream.adapters.embedded.state import Append, State
 from cape_stream.errors import Fatal, Reject
 from cape_stream.ports.log import FailedSend, TopicPartition
@@ -41,6 +40,7 @@ class EmbeddedProducer:
         self.settled: Mapping[TopicPartition, int] = self._settled
         self.acked_offset: Mapping[TopicPartition, int] = self._acked_offset
         self._state = state
+        self._partitions = state.partitions
         self._nudge = nudge
         self._nudged = False
         self._buffer: deque[Append] = deque()
@@ -53,18 +53,17 @@ class EmbeddedProducer:
         """Take one record; always True."""
         if self._closed:
             raise Fatal("producer was closed")
-        name = TopicPartition(topic, partition)
-        target = self._state.partitions.get(name)
-        self._sent[name] = self._sent.get(name, 0) + 1
+        target = self._partitions.get((topic, partition))
         if target is None:
-            self._refuse(name, key, value)
+            self._refuse(TopicPartition(topic, partition), key, value)
             return True
-        size = size_of(key, value)
+        size = (len(key) if key else 0) + (len(value) if value else 0)
         if size > target.record_bytes_max:
-            self._sent[name] -= 1
             raise Reject(
                 f"record of {size} bytes for topic {topic} is over {target.record_bytes_max}"
             )
+        name = target.name
+        self._sent[name] = self._sent.get(name, 0) + 1
         self._buffer.append((target, key, value))
         self._buffer_bytes += size
         if len(self._buffer) >= BUFFER_RECORDS_MAX or self._buffer_bytes >= BUFFER_BYTES_MAX:
@@ -109,14 +108,11 @@ class EmbeddedProducer:
             self._buffer_bytes = 0
             if not appends:
                 return
-            last_offsets = self._state.append(appends)
-            counts: dict[TopicPartition, int] = {}
-            for target, _, _ in appends:
-                counts[target.name] = counts.get(target.name, 0) + 1
-            for name, records in counts.items():
-                self._answers.append(_Answer(name, records, last_offsets[name]))
+            for target, records in self._state.append(appends).items():
+                self._answers.append(_Answer(target.name, len(records), records[-1].offset))
 
     def _refuse(self, name: TopicPartition, key: bytes | None, value: bytes | None) -> None:
         reason = f"partition {name.partition} of topic {name.topic} does not exist"
+        self._sent[name] = self._sent.get(name, 0) + 1
         self._failed.append(FailedSend(name.topic, name.partition, key, value, reason))
         self._settled[name] = self._settled.get(name, 0) + 1

@@ -10,7 +10,7 @@ from threading import Lock
 from rocksdict import WriteBatch
 
 from cape_stream.adapters.embedded.group import Group
-from cape_stream.adapters.embedded.partition import Partition, size_of
+from cape_stream.adapters.embedded.partition import Partition
 from cape_stream.adapters.embedded.rows import (
     BOUNDS_MARKER,
     COMMITTED_MARKER,
@@ -49,7 +49,7 @@ class State:
         self.lock = Lock()
         self.store = Store(path, settings)
         self.topics: dict[str, TopicSpec] = {}
-        self.partitions: dict[TopicPartition, Partition] = {}
+        self.partitions: dict[tuple[str, int], Partition] = {}
         self.groups: dict[str, Group] = {}
         self._topic_names: dict[int, str] = {}
         self._load_topics()
@@ -127,11 +127,11 @@ class State:
         appends: Iterable[Append],
         group: Group | None = None,
         offsets: Mapping[TopicPartition, int] | None = None,
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[Partition, list[Record]]:
         """Append and store the group's offsets in one write batch. Under the lock.
 
         Returns:
-            For each partition written, the offset of its last record.
+            What each partition got, in order, never empty.
         """
         batch = WriteBatch(raw_mode=True)
         staged = self._stage(batch, appends)
@@ -144,36 +144,30 @@ class State:
         self.store.write(batch)
         if group is not None and offsets:
             group.committed.update(offsets)
-        for partition, (records, size) in staged.items():
-            partition.append(records, size)
-        return {partition.name: partition.high - 1 for partition in staged}
+        for partition, records in staged.items():
+            partition.append(records)
+        return staged
 
-    def _stage(
-        self, batch: WriteBatch, appends: Iterable[Append]
-    ) -> dict[Partition, tuple[list[Record], int]]:
-        """Put the records into ``batch`` and return them by partition, with their bytes."""
+    def _stage(self, batch: WriteBatch, appends: Iterable[Append]) -> dict[Partition, list[Record]]:
+        """Put the records into ``batch`` and return them by partition."""
         timestamp_ms = self.now_ms()
-        records_of: dict[Partition, list[Record]] = {}
-        sizes: dict[Partition, int] = {}
+        staged: dict[Partition, list[Record]] = {}
         keyed: dict[bytes, int] = {}
         put = batch.put  # hot: one put per record
         for partition, key, value in appends:
-            records = records_of.get(partition)
+            records = staged.get(partition)
             if records is None:
-                records = records_of[partition] = []
-                sizes[partition] = 0
+                records = staged[partition] = []
             offset = partition.high + len(records)
             row_key = partition.record_prefix + pack_offset(offset)
             put(row_key, encode_record(timestamp_ms, key, value))
-            topic, index = partition.name
-            records.append(Record(topic, index, offset, timestamp_ms, key, value))
-            sizes[partition] += size_of(key, value)
+            records.append(Record(*partition.name, offset, timestamp_ms, key, value))
             if partition.compacted and key is not None:
                 self._supersede(batch, partition, keyed, key, offset)
                 if value is None:
                     put(partition.tombstone_prefix + pack_offset(offset), key)
         self._drop_superseded(batch, keyed)
-        return {partition: (records, sizes[partition]) for partition, records in records_of.items()}
+        return staged
 
     @staticmethod
     def _supersede(
