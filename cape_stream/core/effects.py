@@ -70,7 +70,7 @@ class SchedulerCounters:
     query_faults: int = 0
     queries: int = 0
     source_behind: int = 0
-    """Answers that had less than a ping had promised; asked again a few times."""
+    """Answers that had less than was promised or seen before; asked again a few times."""
     oversized_events: int = 0
     vanished_events: int = 0
     """Answers without an event that had been delivered before and has to be tried again."""

@@ -31,7 +31,8 @@ from cape_stream.model.status import JobStatus, StatusKind
 from cape_stream.model.topology import RetrySpec
 
 SOURCE_BEHIND_TRIES = 5
-"""How often an answer may fall short of what a ping promised before refresh has to find it."""
+"""How often an answer may fall short of what a ping promised, or of what was seen before, until the
+source is believed. What it shows later, refresh has to find."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -157,8 +158,7 @@ class Scheduler:
             self._inflight.counters.bad_pages += 1
             self.on_fault(QueryFault(query, fault), now_ms)
             return
-        end = self._learn(state, page)
-        self._follow_head(state, page, end, now_ms)
+        self._learn(state, page, now_ms)
         self._advance(state, self._places, now_ms)
 
     def on_request(
@@ -306,31 +306,48 @@ class Scheduler:
         self._inflight.dirty.add(state)
         return state
 
-    def _learn(self, state: SubjectState, page: EventPage) -> int:
-        """Put a good page into the buffer, and drop from it what nobody needs any more.
+    def _learn(self, state: SubjectState, page: EventPage, now_ms: int) -> None:
+        """Learn from a good page which events there are, and how far the subject goes.
 
-        A short page also tells that nothing else was there when it was made. That holds for what
-        was known when it was asked for; what was seen since then may be newer than the page.
-
-        Returns:
-            The newest sequence id about which the page tells.
+        A short page says that nothing follows. If more was promised or seen, the page may be older
+        than that, or come from a copy of the source that lags: the source is asked again a few
+        times before it is believed.
         """
-        query, events = page.query, page.events
-        end = events[-1].sequence if events else query.start - 1
-        seen_before = state.queries.pop(query)
+        events = page.events
+        end = events[-1].sequence if events else page.query.start - 1
+        seen_before = state.queries.pop(page.query)
+        others_saw = state.seen > seen_before
         if events:
             state.seen = max(state.seen, end)
-        if len(events) < query.limit:
-            end = max(end, seen_before) if events else seen_before
-        if end < query.start:
-            return end
+        if state.again:
+            if not state.queries:
+                state.again = False
+                state.head = max(state.head, state.next_unknown())
+        elif len(events) == page.query.limit:
+            state.faults = 0
+            state.head = max(state.head, min(end + 1, SEQUENCE_MAX))
+        elif end < max(state.seen, state.promised) and state.faults < SOURCE_BEHIND_TRIES:
+            self._inflight.counters.source_behind += 1
+            self._rest_source(state, now_ms)
+        else:
+            state.faults = 0
+            end = max(end, seen_before)
+            state.promised = min(state.promised, end)
+            state.head = max(state.head, state.seen) if others_saw else state.seen
+        self._keep(state, page, end)
+
+    def _keep(self, state: SubjectState, page: EventPage, end: int) -> None:
+        """Put the page into the buffer, where it covers all up to ``end``, and drop from there what
+        nobody needs any more."""
+        start = page.query.start
+        if end < start:
+            return
         buffer = state.buffer
         if buffer.intervals:
             buffer.drop_through(min(entry.high for entry in state.lambdas))
-        buffer.add(query.start, end, events)
+        buffer.add(start, end, page.events)
         if len(buffer.sequences) > self._settings.buffered_events_max:
-            self._cut_buffer(state, query.start)
-        return end
+            self._cut_buffer(state, start)
 
     def _cut_buffer(self, state: SubjectState, asked: int) -> None:
         """Keep one page of what comes next for each lambda, and one from ``asked`` on: somebody has
@@ -346,27 +363,6 @@ class Scheduler:
                 end = page[-1].sequence
             windows.append((start, end))
         buffer.keep_only(windows)
-
-    def _follow_head(self, state: SubjectState, page: EventPage, end: int, now_ms: int) -> None:
-        """Learn from a page, which tells about all up to ``end``, how far the subject goes."""
-        if state.again:
-            if not state.queries:
-                state.again = False
-                state.head = max(state.head, state.next_unknown())
-            return
-        if len(page.events) == page.query.limit:
-            state.faults = 0
-            state.head = max(state.head, min(end + 1, SEQUENCE_MAX))
-            return
-        if end < state.seen:
-            return
-        if state.promised > end and state.faults < SOURCE_BEHIND_TRIES:
-            self._inflight.counters.source_behind += 1
-            self._rest_source(state, now_ms)
-            return
-        state.faults = 0
-        state.promised = min(state.promised, end)
-        state.head = end
 
     def _rest_source(self, state: SubjectState, now_ms: int) -> None:
         """Ask nothing for this subject for a while."""

@@ -255,7 +255,7 @@ def test_answer_older_than_what_was_seen_since_hides_nothing() -> None:
     desk.answer("S", [50, 90], start=11)
     desk.publish("S", [50, 90, 91, 92, 93])
     desk.ping("S", 93)
-    desk.serve()
+    desk.wait(200)
 
     assert desk.events_out("T1") == [50, 90, 91, 92, 93]
     assert desk.events_out("T2") == [91, 92, 93]

@@ -196,6 +196,35 @@ def test_ping_that_the_source_never_kept_may_be_repeated() -> None:
     assert desk.out() == [[5]]
 
 
+def test_source_copy_that_lags_behind_what_was_seen_hides_nothing() -> None:
+    """One topology has seen 100; the next answer comes from a copy that ends at 92."""
+    desk = lagging(100, T1=90, T2=100)
+    desk.ping("S", 101)
+    desk.answer("S", [91, 92], start=91)
+    desk.answer("S", [101], start=101)
+    assert desk.counters.source_behind == 1
+    desk.publish("S", [91, 92, 99, 100, 101])
+    desk.wait(200)
+
+    assert desk.events_out("T1") == [91, 92, 99, 100, 101]
+    assert desk.events_out("T2") == [101]
+
+
+def test_source_that_lost_its_newest_events_is_believed_in_the_end() -> None:
+    desk = lagging(100, T1=90, T2=100)
+    desk.publish("S", [91])
+    desk.ping("S")
+    desk.serve()
+    desk.wait(20_000)
+
+    assert desk.counters.source_behind >= SOURCE_BEHIND_TRIES
+    assert desk.queries == []
+    assert desk.state("S").head == 100
+    desk.report("J1")
+    assert desk.scheduler.active_subjects == 0
+    assert desk.cursor("S", "T1") == 91
+
+
 # --- memory ----------------------------------------------------------------------------------
 
 
