@@ -39,19 +39,20 @@ def _get_server() -> Callable[..., Any]:
 
 
 @contextmanager
-def local_postgres(folder: Path | None = None) -> Iterator[str]:
+def local_postgres(folder: Path | None = None, *, configured: bool = True) -> Iterator[str]:
     """Run a server of your own and give its URL: in a folder that is kept, or in a temporary one.
 
-    It does not sync to disk: a test is over before the power fails.
+    Unless ``configured`` is False, it does not sync to disk: no power fails within a test.
     """
     kept = Path(tempfile.mkdtemp(prefix="cape-postgres-")) if folder is None else folder
     mode = "delete" if folder is None else "stop"
     with _get_server()(kept, cleanup_mode=mode) as server:
         url = str(server.get_uri())
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("ALTER SYSTEM SET fsync = off")
-            connection.execute("ALTER SYSTEM SET synchronous_commit = off")
-            connection.execute("SELECT pg_reload_conf()")
+        if configured:
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute("ALTER SYSTEM SET fsync = off")
+                connection.execute("ALTER SYSTEM SET synchronous_commit = off")
+                connection.execute("SELECT pg_reload_conf()")
         yield url
 
 

@@ -105,12 +105,13 @@ def ask(source: SqlEventSource, subject: str, start: int = 0) -> list[int] | str
 
 def sweep(source: SqlEventSource, watermark: str | None) -> tuple[list[tuple[str, int]], str]:
     subjects: list[tuple[str, int]] = []
-    while True:
+    for _ in range(1_000):
         changes = source.changed_since(watermark, 3)
         subjects += changes.subjects
         watermark = changes.watermark
         if not changes.more:
             return subjects, watermark
+    raise AssertionError("the sweep does not end")
 
 
 def held(answer: list[int] | str) -> bool:
@@ -181,12 +182,13 @@ def test_source_holds_a_row_written_in_a_savepoint(
     source: SqlEventSource, begin: Callable[[], Writer]
 ) -> None:
     """Such a row carries the id of the savepoint, which no snapshot lists."""
-    lower, higher = begin(), begin()
+    lower, higher, other = begin(), begin(), begin()
     higher.take_id_elsewhere()
     higher.connection.execute("SAVEPOINT inner_one")
-    higher.take_id_elsewhere()
     higher.execute("CREATE TEMP TABLE scratch (x int)")
-    ask(source, "S")
+    other.take_id_elsewhere()
+    other.commit()  # the id of the savepoint is no longer the newest
+    assert ask(source, "S") == []
     first = lower.append("S")
     second = higher.append("S")
     higher.connection.execute("RELEASE inner_one")

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.postgres
 
 SUBJECTS = [f"S{number}" for number in range(4)]
 WRITERS = 6
-TRANSACTIONS_PER_WRITER = 120
+TRANSACTIONS_PER_WRITER = 60
 CALM_S = 30
 """How long readers may take to see the rest once the storm is over; they need a moment."""
 

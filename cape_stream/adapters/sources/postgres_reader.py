@@ -96,8 +96,9 @@ class PostgresReader:
             }
         roles = ("written", "changed") if self._table.is_time("changed") else ("written",)
         state = state_columns(self._table, rows, settle_ms, roles)
+        time_type = self._table.types["changed"]
         return {
-            is_first: rows_changed(self._table, rows, state, is_first=is_first)
+            is_first: rows_changed(self._table, rows, state, is_first=is_first, time_type=time_type)
             for is_first in (True, False)
         }
 

@@ -11,7 +11,7 @@ from cape_stream.adapters.sources.sql_statements import Columns, first_events, r
 from cape_stream.adapters.sources.sql_table import EventTable
 
 XID, FOLLOWING, IS_OLD_ENOUGH = STATE, STATE + 1, STATE + 2
-"""Positions in a row: the transaction that wrote it (32 bits), the next id that will be given out
+"""Positions in a row: the transaction that wrote it (32 bits), the id after all that have ended
 (64 bits), and whether the settle time has passed."""
 
 RUNNING = sa.text(

@@ -6,7 +6,7 @@ earlier one. This module decides that from sightings of the running transactions
 no database and no clock.
 
 The rule. A sighting is, of one moment: the oldest transaction id that is still running, the next
-one that will be given out, and the transactions that hold a write lock on the table or on a
+one after all that have ended, and the transactions that hold a write lock on the table or on a
 sequence it owns. PostgreSQL takes that lock before it evaluates the row, so before a sequence id
 is drawn, and keeps it until after the row has become visible. Therefore everybody who has drawn an
 id below that of a row that was visible at the sighting is either among its writers or has ended.
@@ -35,7 +35,7 @@ class Sighting:
     oldest: int
     """Every transaction with an id below has ended. 64 bits."""
     next: int
-    """No transaction has this id or one above yet. 64 bits."""
+    """Every row that is visible was written by a transaction below. 64 bits."""
     writers: frozenset[str]
     """Who may be adding rows to the table, read after the two ids were."""
 
@@ -47,7 +47,7 @@ def parse_snapshot(text: str) -> tuple[int, int]:
 
 
 def full_xid(xid: int, following: int) -> int:
-    """Widen a row's 32-bit transaction id to 64 bits, given the next one of the same statement.
+    """Widen a row's 32-bit transaction id to 64 bits, given `Sighting.next` of the same statement.
 
     A row so old that the counter has gone round since then (it is frozen by then) comes out newer
     than it is, never older: it may be held back a while without need, and is never let go early.

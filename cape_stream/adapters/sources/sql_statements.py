@@ -57,11 +57,17 @@ def first_events(
 
 
 def rows_changed(
-    table: EventTable, rows: sa.FromClause, state: Columns, *, is_first: bool
+    table: EventTable,
+    rows: sa.FromClause,
+    state: Columns,
+    *,
+    is_first: bool,
+    time_type: sa.types.TypeEngine[Any],
 ) -> sa.Select[Any]:
     """Rows in the order of ``changed`` behind the place in ``after_0``, ``after_1``, ….
 
-    In the layout of `sql_rows`, with ``changed`` where the payload would be.
+    In the layout of `sql_rows`, with ``changed`` where the payload would be. A time is a text in
+    a place, and becomes a ``time_type`` for the comparison.
     """
     order = place_columns(table, rows)
     changed = rows.c[str(table.names.changed)]
@@ -79,7 +85,7 @@ def rows_changed(
     )
     if is_first:
         return statement
-    after = _after(table)
+    after = _after(table, time_type)
     if len(order) == 1:
         return statement.where(order[0] > after[0])
     # The first condition says no more than the second, but every planner can use it.
@@ -95,11 +101,11 @@ def place_columns(table: EventTable, rows: sa.FromClause) -> Columns:
     return [changed, rows.c[names.subject], rows.c[names.sequence]]
 
 
-def _after(table: EventTable) -> Columns:
+def _after(table: EventTable, time_type: sa.types.TypeEngine[Any]) -> Columns:
     changed: sa.ColumnElement[Any] = sa.bindparam("after_0", type_=sa.BigInteger)
     if table.is_time("changed"):
         as_text = sa.bindparam("after_0", type_=sa.Text)
-        changed = sa.cast(as_text, table.types["changed"])
+        changed = sa.cast(as_text, time_type)
     return [
         changed,
         sa.cast(sa.bindparam("after_1"), sa.Text),

@@ -77,7 +77,9 @@ class SqliteReader:
         table, rows = self._table, relation(self._table.names)
         if table.names.changed is not None:
             roles = ("written", "changed") if table.is_time("changed") else ("written",)
-            return _spell(rows_changed(table, rows, self._state(rows, roles), is_first=is_first))
+            state = self._state(rows, roles)
+            # SQLite has no times: it compares them as the texts or numbers they are.
+            return _spell(rows_changed(table, rows, state, is_first=is_first, time_type=sa.Text()))
         # SQLite puts all texts between all numbers and all blobs; only texts are subjects.
         subject = rows.c[table.names.subject]
         texts = [subject >= sa.literal_column("''"), subject < sa.literal_column("x''")]
