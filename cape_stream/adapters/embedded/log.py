@@ -1,6 +1,7 @@
 """`EmbeddedLog`: the factory, the topics, and the one thread that works when nobody polls."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic, monotonic_ns, time_ns
@@ -53,7 +54,6 @@ class EmbeddedLog:
         self._housekeeping = Housekeeping(self._state)
         self._waiting: list[EmbeddedProducer] = []
         self._work = Event()
-        self._failure: CapeError | None = None
         self._closed = False
         self._thread = Thread(target=self._run, name="embedded-log", daemon=True)
         self._thread.start()
@@ -122,29 +122,34 @@ class EmbeddedLog:
         self._housekeeping.run()
 
     def _check_usable(self) -> None:
-        if self._failure is not None:
-            raise Fatal(self._failure.reason) from self._failure
         if self._closed:
             raise Fatal("the log was closed")
+        self._state.store.check()
 
     def _nudge(self, producer: EmbeddedProducer) -> None:
         self._waiting.append(producer)
         self._work.set()
 
     def _run(self) -> None:
-        """Write what producers left lying, and keep house; ends at `close` or on a failure."""
-        due_s = monotonic()
+        """Write what producers left lying, and keep house; ends at `close` or on a failure,
+        which the users of the log meet at their next call."""
         try:
-            while not self._closed:
-                self._work.wait(HOUSEKEEPING_PERIOD_S)
-                self._work.clear()
-                while self._waiting:
-                    self._waiting.pop().write_buffered()
-                if monotonic() >= due_s:
-                    self._housekeeping.run()
-                    due_s = monotonic() + HOUSEKEEPING_PERIOD_S
-        except CapeError as error:
-            self._failure = error
+            with suppress(CapeError):
+                self._work_until_closed()
+        finally:
+            if not self._closed:
+                self._state.store.fail(Fatal("the thread of the log ended before the log"))
+
+    def _work_until_closed(self) -> None:
+        due_s = monotonic()
+        while not self._closed:
+            self._work.wait(HOUSEKEEPING_PERIOD_S)
+            self._work.clear()
+            while self._waiting:
+                self._waiting.pop().write_buffered()
+            if monotonic() >= due_s:
+                self._housekeeping.run()
+                due_s = monotonic() + HOUSEKEEPING_PERIOD_S
 
 
 def _steady_unix_ms() -> Callable[[], int]:

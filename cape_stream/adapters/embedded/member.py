@@ -61,6 +61,7 @@ class EmbeddedMember:
         """Records of unpaused partitions; returns as soon as there is one."""
         if self._closed:
             raise Fatal(f"member of group {self.group.name} was closed")
+        self._state.store.check()
         deadline = monotonic() + timeout_ms / 1_000
         while True:
             self._wakeup.clear()

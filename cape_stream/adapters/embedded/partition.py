@@ -16,6 +16,8 @@ RETENTION_MS = 7 * 24 * 3_600_000
 """Kafka's default for ``retention.ms``."""
 TOMBSTONE_RETENTION_MS = 24 * 3_600_000
 """Kafka's default for ``delete.retention.ms``."""
+RECORD_OVERHEAD_BYTES = 200
+"""What a record in memory takes beside its key and value (CPython 3.11: 194 to 226)."""
 TAIL_SLACK = 2
 """The tail is cut to its bound when it has grown to this multiple of it, so cutting is rare."""
 
@@ -75,7 +77,7 @@ class Partition:
             self.tail_start = self.high
         else:
             self.tail += records
-            self.tail_bytes += sum(size_of(record[4], record[5]) for record in records)
+            self.tail_bytes += sum(map(_held_bytes, records))
             if self.tail_bytes > TAIL_SLACK * self.tail_bytes_max:
                 self._cut_tail()
         for wakeup in self.wakeups:
@@ -88,7 +90,7 @@ class Partition:
         for record in self.tail:
             if self.tail_bytes <= self.tail_bytes_max:
                 break
-            self.tail_bytes -= size_of(record.key, record.value)
+            self.tail_bytes -= _held_bytes(record)
             dropped += 1
         del self.tail[:dropped]
         self.tail_start += dropped
@@ -99,7 +101,7 @@ class Partition:
         dropped = low - self.tail_start
         if dropped > 0:
             gone = self.tail[:dropped]
-            self.tail_bytes -= sum(size_of(record.key, record.value) for record in gone)
+            self.tail_bytes -= sum(map(_held_bytes, gone))
             del self.tail[:dropped]
             self.tail_start = low
 
@@ -126,6 +128,11 @@ class Partition:
     def tombstone_prefix(self) -> bytes:
         """Front of the row keys that list tombstones."""
         return TOMBSTONE_MARKER + self.place
+
+
+def _held_bytes(record: Record) -> int:
+    """Memory that a record in the tail takes."""
+    return RECORD_OVERHEAD_BYTES + size_of(record[4], record[5])
 
 
 def size_of(key: bytes | None, value: bytes | None) -> int:

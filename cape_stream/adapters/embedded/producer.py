@@ -89,9 +89,10 @@ class EmbeddedProducer:
         return failed
 
     def flush(self, timeout_ms: int) -> bool:
-        """Settle everything; always True."""
+        """Settle everything; True, or Fatal when the log cannot be written."""
+        self.write_buffered()  # even if the buffer is empty: the log's thread may be writing it
         self.poll(timeout_ms)
-        return True
+        return self._settled == self._sent
 
     def close(self) -> None:
         """Flush; may be called twice."""
@@ -106,8 +107,7 @@ class EmbeddedProducer:
             buffer = self._buffer
             appends = [buffer.popleft() for _ in range(len(buffer))]
             self._buffer_bytes = 0
-            if not appends:
-                return
+            self._state.store.check()
             for target, records in self._state.append(appends).items():
                 self._answers.append(_Answer(target.name, len(records), records[-1].offset))
 

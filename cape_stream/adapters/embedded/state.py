@@ -210,8 +210,9 @@ class State:
         Called without the lock. None: records from ``offset`` on were truncated meanwhile.
         """
         rows = self.store.scan(partition.record_key(offset), partition.record_key(end), limit)
-        if partition.low > offset:
-            return None
+        with self.lock:  # a truncation under way ends first: its records are missing already
+            if partition.low > offset:
+                return None
         topic, index = partition.name
         records = [decode_record(topic, index, offset_of(key), row) for key, row in rows]
         return records, (records[-1].offset + 1 if len(records) == limit else end)

@@ -9,6 +9,7 @@ from pathlib import Path
 from rocksdict import (
     BlockBasedOptions,
     Cache,
+    DbClosedError,
     DBCompressionType,
     Options,
     Rdict,
@@ -29,6 +30,7 @@ class Store:
     """
 
     def __init__(self, path: Path, settings: EmbeddedSettings) -> None:
+        self._failure: CapeError | None = None
         self._path = path
         self._write_options = WriteOptions()
         self._write_options.sync = settings.sync
@@ -40,10 +42,25 @@ class Store:
 
     def write(self, batch: WriteBatch) -> None:
         """Apply all of ``batch`` or nothing; safe from a kill when this returns."""
+        self.check()
         try:
             self._rows.write(batch, self._write_options)
         except Exception as error:
-            raise retyped(error, self._path) from error
+            failure = retyped(error, self._path)
+            self.fail(failure)
+            raise failure from error
+
+    def fail(self, failure: CapeError) -> None:
+        """Take no more writes; the first reason counts."""
+        self._failure = self._failure or failure
+
+    def check(self) -> None:
+        """Raise Fatal when the store takes no more writes.
+
+        After a failed write nobody knows what is on the disk, so nothing may follow it.
+        """
+        if self._failure is not None:
+            raise Fatal(self._failure.reason) from self._failure
 
     def get_many(self, row_keys: Iterable[bytes]) -> list[bytes | None]:
         """Rows in the order of ``row_keys``."""
@@ -80,8 +97,13 @@ class Store:
         return key if key is not None and key >= lower else None
 
     def close(self) -> None:
-        """Flush and free the folder."""
-        self._rows.close()
+        """Flush and free the folder; may be called twice."""
+        try:
+            self._rows.close()
+        except DbClosedError:
+            return
+        except Exception as error:
+            raise retyped(error, self._path) from error
 
 
 def _options(settings: EmbeddedSettings) -> Options:

@@ -1,0 +1,1 @@
+"""What only the embedded log has: its assignor, its retention, its memory and its folder."""
