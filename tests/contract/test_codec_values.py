@@ -25,6 +25,10 @@ KEYS = json.loads((DATA / "subject-keys.json").read_text())["keys"]
 
 Encode = Callable[[Codec, Any], bytes]
 
+event: Callable[..., Event] = Event
+failure: Callable[..., EventFailure] = EventFailure
+"""As a user's source or handler may build them, whatever the types say."""
+
 PLACES: dict[str, Encode] = {
     "latest": lambda codec, n: codec.encode_ping(Ping("acct-7", n)),
     "sequence": lambda codec, n: codec.encode_job(job(events=[Event(n, b"")])),
@@ -48,8 +52,8 @@ def codec(request: pytest.FixtureRequest) -> Codec:
 @pytest.mark.parametrize("number", ACCEPTED)
 def test_sequence_id_is_exact_in_every_record(codec: Codec, number: int) -> None:
     """B28: also beyond what a float holds."""
-    failure = EventFailure(number, FailureClass.BUG)
-    report = status(done=(number,), outputs={number: b"o"}, failures=(failure,))
+    failed = EventFailure(number, FailureClass.BUG)
+    report = status(done=(number,), outputs={number: b"o"}, failures=(failed,))
     info = CursorInfo("acct-7", number, {"t": number, "u": number})
     events = [Event(number, b"")]
 
@@ -169,11 +173,11 @@ def test_job_and_status_are_refused_naming_the_field(
         ({"issued_ms": "now"}, "issued_ms must be an integer, not 'now'"),
         ({"lane": "fast"}, "lane must be one of live, backlog, not 'fast'"),
         ({"events": []}, "events is empty"),
-        ({"events": [Event(1, "text")]}, "payload must be bytes, not str"),  # type: ignore[arg-type]  # what a user's source may do
-        ({"events": [Event(1, None)]}, "payload must be bytes, not NoneType"),  # type: ignore[arg-type]  # what a user's source may do
+        ({"events": [event(1, "text")]}, "payload must be bytes, not str"),
+        ({"events": [event(1, None)]}, "payload must be bytes, not NoneType"),
         ({"events": [Event(1, b"", {"a": "\ud800"})]}, "header a is not valid UTF-8 text"),
-        ({"events": [Event(1, b"", {"a": 7})]}, "header a must be text, not 7"),  # type: ignore[dict-item]  # what a user's source may do
-        ({"events": [Event(1, b"", {}, {"l": "o"})]}, "input l must be bytes, not str"),  # type: ignore[dict-item]  # what a user's source may do
+        ({"events": [event(1, b"", {"a": 7})]}, "header a must be text, not 7"),
+        ({"events": [event(1, b"", {}, {"l": "o"})]}, "input l must be bytes, not str"),
     ],
 )
 def test_job_is_refused_naming_the_field(
@@ -195,7 +199,7 @@ def test_job_is_refused_naming_the_field(
         ({"outputs": {7: "text"}}, "output must be bytes, not str"),
         ({"failures": (EventFailure(1, FailureClass.BUG, "", -1),)}, "retry_after_ms is not in"),
         (
-            {"failures": (EventFailure(1, "odd"),)},  # type: ignore[arg-type]  # what a caller may do
+            {"failures": (failure(1, "odd"),)},
             "unknown failure class 'odd'",
         ),
     ],
@@ -212,7 +216,7 @@ def test_status_is_refused_naming_the_field(
 
 def test_kind_and_class_given_as_plain_text_are_taken(codec: Codec) -> None:
     """They are string enums, so a caller may spell them."""
-    spelled = status(kind="heartbeat", failures=(EventFailure(1, "bug"),))  # type: ignore[arg-type]  # on purpose
+    spelled = status(kind="heartbeat", failures=(failure(1, "bug"),))
 
     found = through_status(codec, spelled)
 

@@ -44,8 +44,9 @@ class UnusualError(Exception):
     """The quick path does not read this, legal or not: the plain path decides."""
 
 
-QUICK_MISSES = (IndexError, UnusualError, UnicodeDecodeError)
-"""What a quick path runs into when the bytes are not what it was written for."""
+QUICK_MISSES = (IndexError, UnusualError, UnicodeDecodeError, Reject)
+"""What a quick path runs into when the bytes are not what it was written for. It refuses nothing
+itself: the reason then would depend on what was read before."""
 
 
 def _unsigned(number: int) -> bytes:

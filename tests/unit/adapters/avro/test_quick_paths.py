@@ -19,6 +19,7 @@ from tests.unit.adapters.avro.samples import (
     JOB,
     KEY,
     ONE_DONE,
+    PING,
     SAMPLES,
     STATUS,
 )
@@ -116,6 +117,8 @@ def test_job_with_an_empty_text_is_rejected(changed: tuple[bytes, bytes], reason
         ({"events": "doubled"}, "events are not ascending"),
         ({"attempt": 0}, "attempt is not in 1 to 2147483647: 0"),
         ({"attempt": -1}, "attempt is not in 1 to 2147483647: -1"),
+        ({"attempt": 2**31}, "integer beyond int32"),
+        ({"partition": 2**31}, "integer beyond int32"),
         ({"timeout_ms": 0}, "timeout_ms is not in 1 to 9223372036854775807: 0"),
         ({"partition": -1}, "partition is not in 0 to 2147483647: -1"),
         ({"epoch": -1}, "epoch is not in 0 to 9223372036854775807: -1"),
@@ -147,6 +150,8 @@ def test_job_that_nobody_may_issue_is_rejected(fields: dict[str, Any], reason: s
     ("fields", "reason"),
     [
         ({"attempt": 0}, "attempt is not in 1 to 2147483647: 0"),
+        ({"attempt": 2**31}, "integer beyond int32"),
+        ({"partition": 2**31}, "integer beyond int32"),
         ({"queued_ms": -1}, "queued_ms is not in 0 to 9223372036854775807: -1"),
         ({"done": [-1]}, "done is negative: -1"),
         ({"done": [1, -1]}, "done is negative: -1"),
@@ -247,3 +252,63 @@ def test_remember_starts_anew_when_full() -> None:
     remember(memory, -1, "new")
 
     assert memory == {-1: "new"}
+
+
+def outcome(decode: Callable[[AvroCodec, bytes], Any], codec: AvroCodec, data: bytes) -> Any:
+    """What a decoder returns, or why it refuses."""
+    try:
+        return decode(codec, data)
+    except Reject as refused:
+        return refused.reason
+
+
+OCTETS = (0, 1, 2, 3, 4, 12, 14, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
+
+
+@pytest.mark.parametrize(
+    ("data", "quick", "plain"),
+    [
+        pytest.param(
+            AvroCodec().encode_ping(PING),
+            lambda codec, data: codec.decode_ping(KEY, data),
+            lambda codec, data: codec._plain_ping(KEY, data),
+            id="ping",
+        ),
+        pytest.param(
+            AvroCodec().encode_job(JOB),
+            lambda codec, data: codec.decode_job(data, "general"),
+            lambda codec, data: codec._plain_job(data, "general"),
+            id="job",
+        ),
+        pytest.param(
+            AvroCodec().encode_status(ONE_DONE),
+            lambda codec, data: codec.decode_status(KEY, data),
+            lambda codec, data: codec._plain_status(KEY, data),
+            id="one done",
+        ),
+        pytest.param(
+            AvroCodec().encode_status(STATUS),
+            lambda codec, data: codec.decode_status(KEY, data),
+            lambda codec, data: codec._plain_status(KEY, data),
+            id="status",
+        ),
+        pytest.param(
+            AvroCodec().encode_cursors(CURSORS),
+            lambda codec, data: codec.decode_cursors(data),
+            lambda codec, data: codec._plain_cursors(data),
+            id="cursors",
+        ),
+    ],
+)
+def test_quick_path_agrees_with_the_plain_one_on_every_changed_byte(
+    data: bytes,
+    quick: Callable[[AvroCodec, bytes], Any],
+    plain: Callable[[AvroCodec, bytes], Any],
+) -> None:
+    warm, cold = AvroCodec(), AvroCodec()
+    quick(warm, data)
+
+    for at in range(5, len(data)):
+        for octet in OCTETS:
+            changed = data[:at] + bytes([octet]) + data[at + 1 :]
+            assert outcome(quick, warm, changed) == outcome(plain, cold, changed), changed
