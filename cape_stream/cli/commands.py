@@ -157,9 +157,9 @@ def _end_threads(code: int) -> None:
     """
     deadline_s = monotonic() + JOIN_S
     for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
+        if thread is not threading.current_thread():
             thread.join(max(0.0, deadline_s - monotonic()))
-            if thread.is_alive():
+            if thread.is_alive():  # a daemon too: thread pools wait for theirs whatever they are
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(code)

@@ -27,8 +27,6 @@ from cape_stream.runtime.steady import SteadyClock
 
 LOG_FOLDER = "log"
 STATE_FOLDER = "state"
-PATIENCE_MS = 15_000
-"""How long a command that does one thing waits for the log."""
 RETRY_MS = 500
 SAY_EVERY_MS = 10_000
 """How often somebody who waits for the log is told so."""
@@ -47,6 +45,8 @@ class Backend(AbstractContextManager["Backend"]):
     log: Log
     codec: Codec
     clock: Clock
+    patience_ms: int
+    """How long a command that does one thing waits for the log."""
 
     def __enter__(self) -> Self:
         return self
@@ -68,14 +68,15 @@ def open_backend(name: BackendName, settings: Settings) -> Backend:
     """
     clock = SteadyClock()
     codec = AvroCodec()
+    patience_ms = settings.process.log_patience_ms
     if name == "embedded":
         path = Path(settings.process.data_dir) / LOG_FOLDER
         log = EmbeddedLog(path, settings.embedded, now_ms=clock.now_ms)
-        return Backend(name, str(path), log, codec, clock)
+        return Backend(name, str(path), log, codec, clock, patience_ms)
     kafka = settings.kafka
     from cape_stream.adapters.kafka import KafkaLog  # brings the Kafka client, so only on demand
 
-    return Backend(name, kafka.bootstrap_servers, KafkaLog(kafka), codec, clock)
+    return Backend(name, kafka.bootstrap_servers, KafkaLog(kafka), codec, clock, patience_ms)
 
 
 def open_table(app: str, settings: Settings) -> RocksTable:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from cape_stream.errors import Fatal
 from cape_stream.model.sequence import BadSequenceError
 from cape_stream.model.subject import BadSubjectError
-from cape_stream.roles.backends import PATIENCE_MS, Backend, patiently
+from cape_stream.roles.backends import Backend, patiently
 from cape_stream.roles.partitions import check_counts
 from cape_stream.roles.settings import SettingsError
 from cape_stream.sdk.app import App
@@ -69,7 +69,9 @@ def ping(app: App, backend: Backend, domain: str, lines: Iterable[str]) -> PingO
         raise SettingsError(f"App {app.name!r} has no domain {domain!r}; it has {known}")
     topic = app.topic_names.pings(domain)
     patiently(
-        lambda: check_counts(backend.log, app, [topic]), backend.place, patience_ms=PATIENCE_MS
+        lambda: check_counts(backend.log, app, [topic]),
+        backend.place,
+        patience_ms=backend.patience_ms,
     )
     outcome = PingOutcome(domain)
     with Pinger(

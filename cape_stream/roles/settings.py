@@ -43,6 +43,9 @@ class ProcessSettings:
     partition_check_interval_ms: int = 30_000
     """How often a dispatcher asks whether its topics still have the partitions they had; 0
     switches that off. Growth would give a subject two owners, so it ends the process."""
+    log_patience_ms: int = 15_000
+    """How long a command that does one thing, such as ``cape ping``, waits for the log before it
+    gives up; a role waits as long as it is let."""
     state_memory_bytes: int = 128 << 20
     """Memory of the state table, caches and write buffers together, whatever the number of
     tasks; at least 8 MiB."""

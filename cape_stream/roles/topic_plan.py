@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-from cape_stream.roles.backends import PATIENCE_MS, Backend, patiently
+from cape_stream.roles.backends import Backend, patiently
 from cape_stream.roles.topics import topic_specs
 from cape_stream.sdk.app import App
 
@@ -108,7 +108,7 @@ def carry_out(
     created: tuple[str, ...] = ()
     if action == "apply":
         place = backend.place
-        patiently(lambda: backend.log.create_topics(specs), place, patience_ms=PATIENCE_MS)
+        patiently(lambda: backend.log.create_topics(specs), place, patience_ms=backend.patience_ms)
         created = tuple(name for name in wanted if name not in before)
         before = _counts(backend, list(wanted))
     states = tuple(TopicState(name, number, before.get(name)) for name, number in wanted.items())
@@ -117,5 +117,5 @@ def carry_out(
 
 def _counts(backend: Backend, topics: list[str]) -> dict[str, int]:
     return patiently(
-        lambda: backend.log.partition_counts(topics), backend.place, patience_ms=PATIENCE_MS
+        lambda: backend.log.partition_counts(topics), backend.place, patience_ms=backend.patience_ms
     )

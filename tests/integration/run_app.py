@@ -12,7 +12,9 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from cape_stream import App, Batch
 from cape_stream.adapters.sources.sql import SqlEventSource
@@ -20,6 +22,7 @@ from cape_stream.adapters.sources.sql import SqlEventSource
 PROJECT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("RUN_APP_FOLDER", "."))
 EVENT_WORK_S = float(os.environ.get("RUN_APP_EVENT_WORK_S", "0"))
+TIMEOUT = timedelta(seconds=float(os.environ.get("RUN_APP_TIMEOUT_S", "30")))
 
 app = App("runs", partitions=int(os.environ.get("RUN_APP_PARTITIONS", "4")))
 orders = app.domain(
@@ -37,13 +40,13 @@ ledger = orders.topology("ledger", ordering="ordered")
 audit = orders.topology("audit", after=[ledger])
 
 
-@ledger.handler(max_batch=5)
+@ledger.handler(max_batch=5, timeout=TIMEOUT)
 def book(batch: Batch) -> None:
     """Keep what arrives, in the order in which it does."""
     _append("ledger", batch)
 
 
-@audit.handler(max_batch=5)
+@audit.handler(max_batch=5, timeout=TIMEOUT)
 def check(batch: Batch) -> None:
     """The same, after the ledger."""
     _append("audit", batch)
@@ -55,7 +58,8 @@ def _append(topology: str, batch: Batch) -> None:
         for event in batch:
             if EVENT_WORK_S:
                 time.sleep(EVENT_WORK_S)
-            os.write(file, f"{batch.subject} {event.sequence}\n".encode())
+            line = f"{batch.subject} {event.sequence} {batch.attempt} {batch.job_id}\n"
+            os.write(file, line.encode())
     finally:
         os.close(file)
 
@@ -81,7 +85,7 @@ def start(
     folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[str]:
     """Start ``cape`` on this App, with its state in ``folder``."""
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "cape_stream", *arguments],
         cwd=PROJECT,
         env={**os.environ, "RUN_APP_FOLDER": str(folder), **(environment or {})},
@@ -90,6 +94,20 @@ def start(
         stderr=subprocess.PIPE,
         text=True,
     )
+    _started.append(process)
+    return process
+
+
+_started: list[subprocess.Popen[str]] = []
+
+
+def clean_up() -> None:
+    """Kill what a failed test left behind, and close what it read."""
+    while _started:
+        process = _started.pop()
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
 
 
 def end(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, str]:
@@ -102,12 +120,28 @@ def end(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[i
 def delivered(folder: Path, topology: str) -> dict[str, list[int]]:
     """Subject → sequence ids in the order in which they were delivered, repeats included."""
     found: dict[str, list[int]] = defaultdict(list)
-    path = folder / f"{topology}.txt"
-    if path.exists():
-        for line in path.read_text().splitlines():
-            subject, sequence = line.split()
-            found[subject].append(int(sequence))
+    for execution in executions(folder, topology):
+        found[execution.subject].append(execution.sequence)
     return found
+
+
+class Execution(NamedTuple):
+    """One event in one handler."""
+
+    subject: str
+    sequence: int
+    attempt: int
+    job_id: str
+
+
+def executions(folder: Path, topology: str) -> list[Execution]:
+    """Everything a topology's handler did, in order."""
+    path = folder / f"{topology}.txt"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [
+        Execution(subject, int(sequence), int(attempt), job_id)
+        for subject, sequence, attempt, job_id in (line.split() for line in lines)
+    ]
 
 
 def wait_for(

@@ -10,6 +10,8 @@ import pytest
 from tests.integration import run_app
 
 APP = "tests.integration.run_app:app"
+NO_KAFKA = ["--kafka", "127.0.0.1:9", "--set", "kafka.request_timeout_ms=500"]
+NO_KAFKA += ["--set", "process.log_patience_ms=1000"]
 
 
 def cape(
@@ -118,9 +120,7 @@ def test_ping_says_why_it_cannot_while_run_holds_the_folder(tmp_path: Path) -> N
 def test_roles_wait_for_a_kafka_that_is_not_there_and_stop_when_asked(
     tmp_path: Path, command: str
 ) -> None:
-    process = run_app.start(
-        tmp_path, command, APP, "--kafka", "127.0.0.1:9", "--data", str(tmp_path / "data")
-    )
+    process = run_app.start(tmp_path, command, APP, *NO_KAFKA, "--data", str(tmp_path / "data"))
     assert process.stderr is not None
     lines = [process.stderr.readline() for _ in range(2)]
 
@@ -131,7 +131,7 @@ def test_roles_wait_for_a_kafka_that_is_not_there_and_stop_when_asked(
 
 
 def test_topics_give_up_on_a_kafka_that_is_not_there(tmp_path: Path) -> None:
-    told = cape(tmp_path, "topics", "plan", APP, "--kafka", "127.0.0.1:9")
+    told = cape(tmp_path, "topics", "plan", APP, *NO_KAFKA)
 
     assert told.returncode == 1
     assert "no answer from 127.0.0.1:9 within" in told.stderr
