@@ -24,7 +24,10 @@ FOLDER = Path(os.environ.get("RUN_APP_FOLDER", "."))
 EVENT_WORK_S = float(os.environ.get("RUN_APP_EVENT_WORK_S", "0"))
 TIMEOUT = timedelta(seconds=float(os.environ.get("RUN_APP_TIMEOUT_S", "30")))
 
-app = App("runs", partitions=int(os.environ.get("RUN_APP_PARTITIONS", "4")))
+app = App(
+    os.environ.get("RUN_APP_NAME", "runs"),
+    partitions=int(os.environ.get("RUN_APP_PARTITIONS", "4")),
+)
 orders = app.domain(
     "orders",
     source=SqlEventSource(
