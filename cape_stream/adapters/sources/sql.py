@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from sqlalchemy.engine import URL, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from cape_stream.adapters.sources.postgres_reader import PostgresReader
 from cape_stream.adapters.sources.sql_engine import open_engine
@@ -86,11 +85,11 @@ class SqlEventSource:
       end a page as if they were not there yet; the sweep reports them once they are older. It must
       exceed the longest transaction, and the difference of the clocks that write and read.
 
-    **Sweep.** `changed_since` follows ``changed``, a column that grows with every row: an
-    identity, AUTOINCREMENT or ``rowid`` column, or a date and time, whose rows are reported
-    once they are older than ``settle_ms`` (a transaction's time is that of its begin). It has to be
-    unique, or NOT NULL with an index on (changed, subject, sequence). Its watermark stops before
-    the first row that is not settled, so a late row below it cannot exist. Without ``changed``
+    **Sweep.** `changed_since` follows ``changed``, an indexed column that grows with every row: an
+    integer that is unique (identity, AUTOINCREMENT, ``rowid``), or a date and time in UTC with an
+    index on (changed, subject, sequence), whose rows are reported once they are older than
+    ``settle_ms`` (a transaction's time is that of its begin). The watermark stops before the first
+    row that is not settled, so a late row below it cannot exist. Without ``changed``
     every round goes through all subjects by leaps in the index, about 10 us each, and reports all
     of them; good for some hundred thousand subjects.
 
@@ -133,8 +132,10 @@ class SqlEventSource:
         statement_timeout_ms: int = 5_000,
         pool_size: int = 4,
     ) -> None:
-        if (written is not None) and not settle_ms:
-            raise ValueError("written needs settle_ms, and settle_ms needs written or a time")
+        if written is not None and not settle_ms:
+            raise ValueError("written needs a settle_ms above 0")
+        if min(settle_ms, settle_wait_ms, statement_timeout_ms - 1, pool_size - 1) < 0:
+            raise ValueError("settle_ms, settle_wait_ms, statement_timeout_ms or pool_size too low")
         self._names = ColumnNames(
             table=table,
             schema=schema,
@@ -157,8 +158,6 @@ class SqlEventSource:
         self._lock = Lock()
         self._checked: tuple[EventTable, Reader] | None = None
         self._told: set[str] = set()
-        column = subject if changed is None else changed
-        self._sweep = Sweep(f"{schema}.{table}" if schema else table, column)
 
     def check(self) -> None:
         """Compare table and columns with the database; later calls cost nothing.
@@ -219,23 +218,21 @@ class SqlEventSource:
     def changed_since(self, watermark: str | None, limit: int) -> Changes:
         """See `cape_stream.ports.source.EventSource`; raises as `fetch_many`."""
         table, reader = self._reader()
-        after = self._sweep.decode(watermark)
+        sweep = Sweep(table.shown, table.place_names)
+        after = sweep.decode(watermark)
         with _retyped(self._names.table):
             if table.names.changed is not None:
                 rows = reader.changes(after, limit)
             else:
                 rows = reader.newest(after, limit)
         more = len(rows) == limit
-        if table.names.changed is not None:
-            place = self._place_of(table, rows[-1]) if rows else after
-        else:
-            place = (_text(rows[-1][SUBJECT]),) if more else ()
-        return Changes(self._changes_of(table, rows), self._sweep.encode(place), more)
-
-    def _place_of(self, table: EventTable, row: Sequence[Any]) -> Place:
-        if table.changed_is_unique:
-            return (_text(row[PAYLOAD]),)
-        return (_text(row[PAYLOAD]), _text(row[SUBJECT]), row[SEQUENCE])
+        changes = self._changes_of(table, rows)
+        if table.names.changed is None:
+            after = (_text(rows[-1][SUBJECT]),) if more else ()  # the next round begins anew
+        elif rows:
+            place = (_text(rows[-1][PAYLOAD]), _text(rows[-1][SUBJECT]), rows[-1][SEQUENCE])
+            after = place[: len(table.place_names)]
+        return Changes(changes, sweep.encode(after), more)
 
     def _changes_of(
         self, table: EventTable, rows: Sequence[Sequence[Any]]
@@ -272,7 +269,7 @@ def _retyped(table: str) -> Iterator[None]:
         raise
     except DBAPIError as error:
         raise Retry(f"cannot read table {table} now: {error.orig}") from error
-    except (SQLAlchemyError, PoolTimeoutError, sqlite3.Error) as error:
+    except (SQLAlchemyError, sqlite3.Error) as error:
         raise Retry(f"cannot read table {table} now: {error}") from error
 
 

@@ -69,7 +69,7 @@ def rows_changed(
     In the layout of `sql_rows`, with ``changed`` where the payload would be. A time is a text in
     a place, and becomes a ``time_type`` for the comparison.
     """
-    order = place_columns(table, rows)
+    order = [rows.c[name] for name in table.place_names]
     changed = rows.c[str(table.names.changed)]
     shown = sa.cast(changed, sa.Text) if table.is_time("changed") else changed
     statement = (
@@ -90,15 +90,6 @@ def rows_changed(
         return statement.where(order[0] > after[0])
     # The first condition says no more than the second, but every planner can use it.
     return statement.where(order[0] >= after[0], sa.tuple_(*order) > sa.tuple_(*after))
-
-
-def place_columns(table: EventTable, rows: sa.FromClause) -> Columns:
-    """The columns whose values say where a sweep by ``changed`` stopped."""
-    names = table.names
-    changed = rows.c[str(names.changed)]
-    if table.changed_is_unique:
-        return [changed]
-    return [changed, rows.c[names.subject], rows.c[names.sequence]]
 
 
 def _after(table: EventTable, time_type: sa.types.TypeEngine[Any]) -> Columns:

@@ -56,18 +56,39 @@ class EventTable:
     names: ColumnNames
     types: Mapping[str, TypeEngine[Any]]
     """Role → type of its column, as the database describes it."""
-    changed_is_unique: bool
-    """No two rows share a value of ``changed``, so it alone says where a sweep stopped."""
 
     def is_time(self, role: str) -> bool:
         """Is the column of that role a date and time? Otherwise it is an integer."""
         return isinstance(self.types[role], DateTime)
 
     @property
+    def place_names(self) -> tuple[str, ...]:
+        """The columns whose values in the last row of a sweep say where it stopped.
+
+        Many rows may share a time; an integer to sweep by is each row's own.
+        """
+        names = self.names
+        if names.changed is None:
+            return (names.subject,)
+        if self.is_time("changed"):
+            return (names.changed, names.subject, names.sequence)
+        return (names.changed,)
+
+    @property
     def shown(self) -> str:
         """The table's name in messages."""
         names = self.names
         return f"{names.schema}.{names.table}" if names.schema else names.table
+
+
+@dataclass(slots=True, frozen=True)
+class Keys:
+    """Columns of the table's keys, each in its order."""
+
+    primary: list[str | None]
+    unique: list[list[str | None]]
+    plain: list[list[str | None]]
+    """Those of indexes that are not unique."""
 
 
 ALLOWED: Mapping[str, tuple[tuple[type[TypeEngine[Any]], ...], str]] = {
@@ -95,18 +116,17 @@ def describe(engine: Engine, names: ColumnNames, settle_ms: int) -> EventTable:
     _check_subject(names, columns[names.subject])
     keys = _keys(inspector, names)
     _warn_without_index(inspector, names, keys)
-    changed_is_unique = names.changed is not None and _is_unique(names.changed, inspector, names)
-    if not changed_is_unique:
-        _check_not_null(names, "changed", columns)
-    _check_not_null(names, "written", columns)
     table = EventTable(
         names=names,
         types={
             role: columns[name]["type"] if name in columns else Integer()
             for role, name in names.required().items()
         },
-        changed_is_unique=changed_is_unique,
     )
+    if names.changed in columns:
+        _check_changed(table, columns[names.changed], keys)
+    if names.written is not None:
+        _check_not_null(names, "written", columns[names.written])
     _check_settle_time(table, settle_ms)
     return table
 
@@ -149,11 +169,27 @@ def _check_subject(names: ColumnNames, column: ReflectedColumn) -> None:
         )
 
 
-def _check_not_null(names: ColumnNames, role: str, columns: Mapping[str, ReflectedColumn]) -> None:
-    name = names.required().get(role)
-    if name is not None and columns[name]["nullable"]:
+def _check_changed(table: EventTable, column: ReflectedColumn, keys: Keys) -> None:
+    names = table.names
+    if [column["name"]] == keys.primary:
+        return
+    _check_not_null(names, "changed", column)
+    if table.is_time("changed") or [column["name"]] in keys.unique or _is_drawn(column):
+        return
+    raise Fatal(
+        f"column {names.table}.{column['name']} (changed) must be unique or drawn from a sequence: "
+        "a sweep that has passed a value would not see another row that gets it later"
+    )
+
+
+def _is_drawn(column: ReflectedColumn) -> bool:
+    return "identity" in column or str(column["default"]).startswith("nextval(")
+
+
+def _check_not_null(names: ColumnNames, role: str, column: ReflectedColumn) -> None:
+    if column["nullable"]:
         raise Fatal(
-            f"column {names.table}.{name} ({role}) must be NOT NULL: "
+            f"column {names.table}.{column['name']} ({role}) must be NOT NULL: "
             "a row without a value would never be delivered"
         )
 
@@ -170,39 +206,23 @@ def _check_settle_time(table: EventTable, settle_ms: int) -> None:
         raise Fatal(f"settle_ms needs a column of {names.table} that says when a row was written")
 
 
-def _keys(inspector: Inspector, names: ColumnNames) -> list[list[str | None]]:
-    """Columns of every index, unique constraint and primary key, in their order."""
+def _keys(inspector: Inspector, names: ColumnNames) -> Keys:
     table, schema = names.table, names.schema
-    keys = [list(index["column_names"]) for index in inspector.get_indexes(table, schema=schema)]
-    primary: list[str | None] = list(
-        inspector.get_pk_constraint(table, schema=schema)["constrained_columns"]
-    )
-    return [*keys, primary, *_unique_keys(inspector, names)]
+    primary: list[str | None] = []
+    primary += inspector.get_pk_constraint(table, schema=schema)["constrained_columns"]
+    indexes = inspector.get_indexes(table, schema=schema)
+    constraints = inspector.get_unique_constraints(table, schema=schema)
+    unique = [list(index["column_names"]) for index in indexes if index["unique"]]
+    unique += [list(constraint["column_names"]) for constraint in constraints]
+    plain = [list(index["column_names"]) for index in indexes if not index["unique"]]
+    return Keys(primary, unique, plain)
 
 
-def _unique_keys(inspector: Inspector, names: ColumnNames) -> list[list[str | None]]:
-    constraints = inspector.get_unique_constraints(names.table, schema=names.schema)
-    return [list(constraint["column_names"]) for constraint in constraints]
-
-
-def _is_unique(column: str, inspector: Inspector, names: ColumnNames) -> bool:
-    table, schema = names.table, names.schema
-    unique = [
-        list(index["column_names"])
-        for index in inspector.get_indexes(table, schema=schema)
-        if index["unique"]
-    ]
-    primary = inspector.get_pk_constraint(table, schema=schema)["constrained_columns"]
-    keys: list[list[str | None]] = [*unique, list(primary), *_unique_keys(inspector, names)]
-    return column == ROWID or [column] in keys
-
-
-def _warn_without_index(
-    inspector: Inspector, names: ColumnNames, keys: list[list[str | None]]
-) -> None:
+def _warn_without_index(inspector: Inspector, names: ColumnNames, keys: Keys) -> None:
     if names.table in inspector.get_view_names(schema=names.schema):
         return
-    if not any(key[:2] == [names.subject, names.sequence] for key in keys):
+    wanted = [names.subject, names.sequence]
+    if not any(key[:2] == wanted for key in [keys.primary, *keys.unique, *keys.plain]):
         logger.warning(
             "table %s has no index on (%s, %s): every event query reads the whole table",
             names.table,

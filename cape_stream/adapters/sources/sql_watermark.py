@@ -14,14 +14,15 @@ class Sweep:
     """Names one way of sweeping one table; a watermark of another one means nothing to it."""
 
     table: str
-    column: str
-    """The column whose order is followed."""
+    columns: tuple[str, ...]
+    """The columns whose order is followed; a place has a value for each."""
 
     def encode(self, place: Place) -> str:
         """Return the watermark of a place."""
-        return json.dumps(
-            {"version": VERSION, "table": self.table, "column": self.column, "after": place}
-        )
+        return json.dumps({**self._identity(), "after": place})
+
+    def _identity(self) -> dict[str, object]:
+        return {"version": VERSION, "table": self.table, "columns": list(self.columns)}
 
     def decode(self, watermark: str | None) -> Place:
         """Return the place of a watermark; that before the first row when it is not ours.
@@ -34,12 +35,13 @@ class Sweep:
             read = json.loads(watermark or "null")
         except ValueError:
             return ()
-        ours = {"version": VERSION, "table": self.table, "column": self.column}
-        if not isinstance(read, dict) or any(read.get(key) != ours[key] for key in ours):
+        if not isinstance(read, dict) or any(
+            read.get(key) != value for key, value in self._identity().items()
+        ):
             return ()
         after = read.get("after")
         if not isinstance(after, list) or any(
             type(each) not in (int, float, str) for each in after
         ):
             return ()
-        return tuple(after)
+        return tuple(after) if len(after) == len(self.columns) else ()

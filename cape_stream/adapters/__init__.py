@@ -1,0 +1,1 @@
+"""Technologies behind the ports: each folder is one, and knows none of the others."""

@@ -1,0 +1,1 @@
+"""The SQL source on real databases."""
