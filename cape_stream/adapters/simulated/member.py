@@ -67,8 +67,9 @@ class SimMember:
             wait_ms = deadline_ms - timeline.now_ms
             if records or wait_ms <= 0 or timeline.current is None:
                 return records
-            self._broker.changed.wait(wait_ms)
-            timeline.sleep(self._broker.dice.draw_ms(self._broker.dice.faults.fetch_ms))
+            self._broker.changed.wait(wait_ms, self._has_news)
+            if timeline.now_ms < deadline_ms:
+                timeline.sleep(self._broker.dice.draw_ms(self._broker.dice.faults.fetch_ms))
             if not self._broker.up:
                 return []
 
@@ -194,8 +195,21 @@ class SimMember:
             )
             self._broker.changed.notify()
 
+    def _has_news(self) -> bool:
+        """Whether a fetch would find records; what the group decides is seen by the next poll."""
+        return bool(self._with_news())
+
+    def _with_news(self) -> list[TopicPartition]:
+        """Unpaused partitions whose position is not where their readable records end."""
+        return [
+            partition
+            for partition, position in self._owned.items()
+            if partition not in self._paused
+            and position != self._broker.partition(partition).stable
+        ]
+
     def _fetch(self, max_records: int) -> list[Record]:
-        ready = [partition for partition in self._owned if partition not in self._paused]
+        ready = self._with_news()
         self._broker.dice.random.shuffle(ready)
         records: list[Record] = []
         for partition in ready:

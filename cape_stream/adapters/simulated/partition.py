@@ -74,7 +74,7 @@ class StoredPartition:
     @property
     def stable(self) -> int:
         """Offset up to which nothing is undecided: no open transaction wrote below it."""
-        return min(self._open.values(), default=self.high)
+        return min(self._open.values()) if self._open else self.high
 
     def read(self, start: int, end: int, records_max: int) -> tuple[list[Record], int]:
         """Committed records in [start, end), at most so many, none beyond `stable`.

@@ -238,21 +238,33 @@ class Fiber:
 
 
 class Signal:
-    """Something fibers can wait for; a call of `notify` resumes all that do."""
+    """Something fibers can wait for; a call of `notify` resumes those it concerns."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        self._waiting: list[tuple[Fiber, int]] = []
+        self._waiting: list[tuple[Fiber, int, Callable[[], bool] | None]] = []
 
-    def wait(self, timeout_ms: int) -> None:
-        """Stop the calling fiber until notified, at most ``timeout_ms``; elsewhere go on."""
+    def wait(self, timeout_ms: int, concerned: Callable[[], bool] | None = None) -> None:
+        """Stop the calling fiber until notified, at most ``timeout_ms``; elsewhere go on.
+
+        Args:
+            timeout_ms: virtual milliseconds.
+            concerned: asked at every call of `notify`; while it says no, the fiber stays where it
+                is, which costs nothing. None: any call resumes it.
+        """
         fiber = self._timeline.current
         if fiber is not None and timeout_ms > 0:
-            self._waiting.append((fiber, fiber.ticket))
+            self._waiting.append((fiber, fiber.ticket, concerned))
             fiber.park(timeout_ms)
 
     def notify(self) -> None:
-        """Resume everybody who waits, in the order they came."""
+        """Resume everybody who waits and is concerned, in the order they came."""
         waiting, self._waiting = self._waiting, []
-        for fiber, ticket in waiting:
-            fiber.wake(ticket)
+        for entry in waiting:
+            fiber, ticket, concerned = entry
+            if ticket != fiber.ticket or fiber.finished:
+                continue
+            if concerned is None or concerned():
+                fiber.wake(ticket)
+            else:
+                self._waiting.append(entry)
