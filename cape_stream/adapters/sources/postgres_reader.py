@@ -140,7 +140,7 @@ class PostgresReader:
             },
         )
         by_query: list[list[Sequence[Any]]] = [[] for _ in queries]
-        for row in result:
+        for row in result.fetchall():
             by_query[row[-1] - 1].append(row)
         for rows in by_query:
             rows.sort(key=_sequence_of)  # in order already, but SQL does not promise it
@@ -167,7 +167,7 @@ class PostgresReader:
     def _sweep(self, connection: Connection, after: Place, limit: int) -> list[Sequence[Any]]:
         parameters = {f"after_{number}": value for number, value in enumerate(after)}
         statement = self._sweeps[not after]
-        return list(connection.execute(statement, {**parameters, "row_limit": limit}))
+        return list(connection.execute(statement, {**parameters, "row_limit": limit}).fetchall())
 
     def _settle(self, connection: Connection) -> Settled:
         """Wait, within the bound, until all that is visible now is settled."""
