@@ -126,7 +126,7 @@ def _add_roles(commands: Any) -> None:
         _add_app(command)
         if role == "worker":
             _add_worker_flags(command)
-        _add_common(command)
+        _add_place_flags(command)
 
 
 def _add_ping(commands: Any) -> None:
@@ -175,7 +175,7 @@ def _add_settings(commands: Any) -> None:
         commands, "settings", "show every setting and where it comes from", SETTINGS_EXAMPLES
     )
     settings.add_argument("--json", action="store_true", help="as one JSON object")
-    _add_common(settings)
+    _add_place_flags(settings)
 
 
 def _add_demo(commands: Any) -> None:
@@ -219,10 +219,10 @@ def _add_backend(parser: Parser, default: str | None) -> None:
         default=default,
         help=f"where the log is (default: {default or 'kafka if one is named, else embedded'})",
     )
-    _add_common(parser)
+    _add_place_flags(parser)
 
 
-def _add_common(parser: Parser) -> None:
+def _add_place_flags(parser: Parser) -> None:
     parser.add_argument("--kafka", metavar="HOST:PORT", help="address of the Kafka brokers")
     parser.add_argument("--data", metavar="DIR", help="folder for state (default: ./cape-data)")
     parser.add_argument("--config", metavar="FILE", help="settings file (default: cape.toml)")

@@ -55,7 +55,7 @@ class Crew:
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
-        self._threads: list[threading.Thread] = []
+        self._running: list[tuple[Part, threading.Thread]] = []
         self._over = threading.Event()
         self.failure: BaseException | None = None
         """What ended the first part that did not end in good order."""
@@ -66,7 +66,7 @@ class Crew:
             thread = threading.Thread(
                 target=self._run, args=(part,), name=f"cape-{part.name}", daemon=True
             )
-            self._threads.append(thread)
+            self._running.append((part, thread))
             thread.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -80,7 +80,7 @@ class Crew:
     def stop(self) -> None:
         """Stop all parts, last one first, each when the one before it has ended."""
         self._over.set()
-        for part, thread in zip(reversed(self._parts), reversed(self._threads), strict=True):
+        for part, thread in reversed(self._running):
             part.stop()
             thread.join()
 
@@ -91,7 +91,7 @@ class Crew:
     def _run(self, part: Part) -> None:
         try:
             part.run()
-        except BaseException as error:  # noqa: BLE001  # the end of a thread: reported by the main one
+        except BaseException as error:  # noqa: BLE001  # a thread ends: the main one tells why
             if self.failure is None:
                 self.failure = error
         finally:

@@ -68,7 +68,7 @@ class PartitionWatch:
     """
 
     def __init__(self, backend: Backend, app: App, interval_ms: int) -> None:
-        self._log = backend.log
+        self._backend = backend
         self._wanted = wanted_counts(app)
         self._interval_ms = interval_ms
         self._background = ThreadBackground(1, "cape-partitions")
@@ -88,7 +88,7 @@ class PartitionWatch:
         elif self._interval_ms and now_ms >= self._due_ms:
             self._due_ms = now_ms + self._interval_ms
             topics = list(self._wanted)
-            self._look = self._background.submit(lambda: self._log.partition_counts(topics))
+            self._look = self._background.submit(lambda: self._backend.log.partition_counts(topics))
 
     def close(self) -> None:
         """Free all."""

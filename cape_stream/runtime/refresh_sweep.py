@@ -146,7 +146,7 @@ class Sweep:
         try:
             page = call.result()
             fault = _page_fault(page, self.watermark)
-        except Exception as error:  # noqa: BLE001  # a source is foreign code, its faults are its own
+        except Exception as error:  # noqa: BLE001  # a source is foreign code
             self.counters.failures += 1
             self._back_off(f"{type(error).__name__}: {error}", now_ms)
             return

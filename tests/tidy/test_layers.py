@@ -27,6 +27,7 @@ LAW: dict[str, set[str] | None] = {
     "roles": EVERYTHING,
     "demos": EVERYTHING,
     "cli": {"roles", "demos"},
+    "__main__": {"cli"},
 }
 """Part of the package → the parts it may import beside itself and `errors`."""
 

@@ -1,6 +1,7 @@
 """The sweep over the sources: who leads, what is pinged, what is remembered."""
 
 from collections.abc import Sequence
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -208,17 +209,22 @@ def test_refresh_of_one_domain_goes_on_while_the_source_of_another_hangs() -> No
         assert world.pinged("a") == {"later": 0}
 
 
+def changes(subjects: Any, watermark: Any, more: bool) -> Changes:
+    """What a source may say whatever its types promise."""
+    return Changes(subjects, watermark, more)
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
         (None, "returned NoneType, not Changes"),
-        (Changes([("s", 1)], None, False), "watermark None, which is no text"),  # type: ignore[arg-type]  # that is the point
-        (Changes([], "5", True), None),
-        (Changes(["s"], "5", False), "returned 's' where"),  # type: ignore[list-item]  # that is the point
+        (changes([("s", 1)], None, False), "watermark None, which is no text"),
+        (changes([], "5", True), "there is more but stays at watermark '5'"),
+        (changes(["s"], "5", False), "returned 's' where"),
     ],
 )
 def test_refresh_backs_off_from_a_source_that_breaks_its_contract(
-    answer: object, said: str | None
+    answer: object, said: str
 ) -> None:
     world = RefreshWorld(BRISK)
     with world.timeline:
@@ -227,7 +233,7 @@ def test_refresh_backs_off_from_a_source_that_breaks_its_contract(
         world.run(5_000)
 
         error = leader.refresher.errors().get("a", "")
-        assert (said or "there is more but stays at watermark '5'") in error
+        assert said in error
         assert source.calls < 10
 
 
