@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import msgpack
 
 from cape_stream.core.effects import OversizedEvent, SchedulerCounters
-from cape_stream.core.inflight.lambda_state import LambdaState
+from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState
 from cape_stream.core.inflight.subject import SubjectState
 from cape_stream.core.plan import compile_plan
 from cape_stream.core.scheduler import Scheduler, SchedulerSettings
@@ -25,6 +25,8 @@ from cape_stream.model.topology import DomainSpec, LambdaSpec, Ordering, RetrySp
 
 TURNS_MAX = 200
 """How often a desk goes back and forth with its source before a test calls it a livelock."""
+
+START_MS = 1_000_000_000
 
 PLAIN = (LambdaSpec(lambda_id="only"),)
 
@@ -79,7 +81,7 @@ class Desk:
     ) -> None:
         domain = DomainSpec(name="flights", topologies=topologies, page_limit=page_limit)
         self.plan = compile_plan(domain)
-        self.now_ms = 1_000_000
+        self.now_ms = START_MS
         self.source: dict[str, list[Event]] = {}
         """What the source holds, for `serve`."""
         self.active: dict[str, bytes] = {}
@@ -296,6 +298,13 @@ class Desk:
             return state.cursor_of(span)
         return self.infos[subject].cursors[topology_name]
 
+    def peek(self, subject: str) -> list[int]:
+        """Cursors per lambda, wherever they are, without storing anything."""
+        state = self.scheduler.subject(subject)
+        if state is not None:
+            return [entry.cursor for entry in state.lambdas]
+        return self.scheduler._known_cursors(subject, self.infos.get(subject))
+
     def out(self, topology_name: str | None = None) -> list[list[int]]:
         """Sequence ids of every job that is out, in the order in which they were issued."""
         return [sequences for _, sequences in self._open_jobs(topology_name)]
@@ -307,6 +316,16 @@ class Desk:
     def names_out(self, topology_name: str | None = None) -> list[str]:
         """The names of those jobs."""
         return [name for name, _ in self._open_jobs(topology_name)]
+
+    def record(self, name: str) -> JobRecord:
+        """The scheduler's record of a job that is out."""
+        return next(
+            record
+            for state in self.scheduler.subjects()
+            for entry in state.lambdas
+            for record in entry.jobs
+            if record.job_id == self.jobs[name].job_id
+        )
 
     def _open_jobs(self, topology_name: str | None) -> Iterator[tuple[str, list[int]]]:
         records = {

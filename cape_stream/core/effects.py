@@ -48,7 +48,7 @@ class SchedulerCounters:
     handed_back: int = 0
     heartbeats: int = 0
     undelivered: int = 0
-    """Jobs the log never got; issued again, not charged."""
+    """Jobs the client gave up; issued again as a new attempt, not charged."""
     adopted: int = 0
     """Jobs found in the job topics after a restart that the table did not know."""
     unknown_statuses: int = 0

@@ -201,7 +201,7 @@ class Scheduler:
                 self._advance(record.subject, plan.affected, now_ms)
 
     def on_undelivered(self, job_id: str, now_ms: int) -> None:
-        """The log never got this job."""
+        """The client gave this job up; the log may have it all the same."""
         record = self._inflight.jobs.get(job_id)
         if record is not None:
             self._settler.withdraw(record, now_ms)

@@ -35,7 +35,7 @@ class Settler:
             self._inflight.deadlines.move(record, max(record.expires_ms, expires_ms))
             return
         self._inflight.release(state, record)
-        if not status.failures and status.done == record.sequences:
+        if not status.failures and list(status.done) == record.sequences:
             self._finish(record.subject, plan, state, record.sequences, status)
             counters.jobs_done += 1
             return
@@ -81,13 +81,17 @@ class Settler:
             self._put_aside(record, plan, state, sequence, failure, now_ms)
 
     def withdraw(self, record: JobRecord, now_ms: int) -> None:
-        """The log never got the job: as if it had never been issued."""
+        """The client gave the job up: issue its events again, at once and not charged.
+
+        As a new attempt, for no client can tell a record that was never sent from one whose
+        acknowledgement was lost; a worker may yet get the old one.
+        """
         self._inflight.counters.undelivered += 1
         state = record.subject.lambdas[record.lambda_index]
         self._inflight.release(state, record)
         for sequence in record.sequences:
             parked = _carried(record, sequence, now_ms)
-            parked.attempts = record.attempt - 1
+            parked.attempts = record.attempt
             parked.due_ms = now_ms
             self._inflight.park(record.subject, state, sequence, parked)
 

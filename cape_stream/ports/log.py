@@ -38,7 +38,8 @@ class Write(NamedTuple):
 
 
 class FailedSend(NamedTuple):
-    """A record the producer gave up; it is not in the log and never will be."""
+    """A record the producer gave up. It will not be sent any more; it may be in the log all the same
+    if its acknowledgement was lost."""
 
     topic: str
     partition: int

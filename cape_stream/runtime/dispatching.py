@@ -149,7 +149,7 @@ class DispatchProcessor:
         return self._effects(Effects())
 
     def undelivered(self, failed: Sequence[FailedSend], now_ms: int) -> Effects:
-        """Jobs the log never got; forwarded pings need no mending, pings may be lost."""
+        """Jobs the client gave up; forwarded pings need no mending, pings may be lost."""
         for send in failed:
             if send.topic in self._job_topics.values() and send.value is not None:
                 job = self._codec.decode_job(send.value, "")

@@ -208,7 +208,7 @@ class Engine:
         return clear
 
     def _withdraw_failed(self, now_ms: int) -> None:
-        """Outputs the log never got go back to the processors that made them."""
+        """Outputs the client gave up go back to the processors that made them."""
         failed = self._producer.take_failed()
         if not failed:
             return
@@ -231,7 +231,11 @@ class Engine:
         self._changed = True
 
     def _tick(self, task: Task, now_ms: int) -> None:
-        if task.state is not TaskState.RUNNING:
+        """Tell a task that time has passed, unless what it wants to send has to wait anyway: while
+        the log is away no status can come, so no job must be taken for late."""
+        if task.state is not TaskState.RUNNING or task.outbox:
+            return
+        if not self._lease.holds(task, now_ms):
             return
         processor = _processor(task)
         due_ms = processor.next_ms()

@@ -28,7 +28,7 @@ class Effects:
 
     outputs: list[Write] = field(default_factory=list)
     """First: leave at once. A commit that holds the state which made them waits until the log
-    has them; what the log never gets comes back through `Processor.undelivered`."""
+    has them; what the client gives up comes back through `Processor.undelivered`."""
     committed: list[Write] = field(default_factory=list)
     """With the next commit, atomically with the state: dead letters, exactly-once outputs."""
     queries: list[EventQuery] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Processor(Protocol):
         ...
 
     def undelivered(self, failed: Sequence[FailedSend], now_ms: int) -> Effects:
-        """Outputs the log never got."""
+        """Outputs the client gave up; the log may have one all the same."""
         ...
 
     def tick(self, now_ms: int) -> Effects:

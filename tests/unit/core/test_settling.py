@@ -6,7 +6,7 @@ from cape_stream.core.inflight.lambda_state import HEARTBEAT_CEILING
 from cape_stream.core.settling import NO_RESULT, TIMED_OUT
 from cape_stream.model.status import FailureClass, StatusKind
 from cape_stream.model.topology import LambdaSpec, Ordering, RetrySpec
-from tests.desk import Desk, topology
+from tests.desk import START_MS, Desk, topology
 
 
 def issued(
@@ -202,7 +202,7 @@ def test_heartbeats_extend_no_further_than_the_ceiling() -> None:
             break
         desk.report("J1", kind=StatusKind.HEARTBEAT)
 
-    assert desk.now_ms == 1_000_000 + HEARTBEAT_CEILING * 30_000
+    assert desk.now_ms == START_MS + HEARTBEAT_CEILING * 30_000
     assert desk.counters.timeouts == 1
 
 
@@ -254,22 +254,22 @@ def test_timeouts_do_not_follow_from_the_steps_of_other_clocks() -> None:
         desk.tick(1_000)
     for expected in (0, 1, 2, 3):
         assert desk.counters.timeouts == expected
-        desk.now_ms = 1_000_000 + 60_000 + expected * 1_000 - 1
+        desk.now_ms = START_MS + 60_000 + expected * 1_000 - 1
         desk.tick()
         assert desk.counters.timeouts == expected
         desk.tick(1)
 
 
-# --- jobs the log never got -----------------------------------------------------------------------
+# --- jobs the client gave up ----------------------------------------------------------------------
 
 
-def test_undelivered_job_goes_out_again_as_the_same_attempt_not_charged() -> None:
+def test_undelivered_job_goes_out_again_as_a_new_attempt_not_charged() -> None:
     desk = issued(1, 2)
     desk.undelivered("J1")
     desk.tick()
 
     assert desk.out() == [[1, 2]]
-    assert desk.newest().attempt == 1
+    assert desk.newest().attempt == 2
     assert desk.newest().job_id != desk.jobs["J1"].job_id
     assert desk.counters.undelivered == 1
     assert desk.counters.events_failed == 0
@@ -277,17 +277,17 @@ def test_undelivered_job_goes_out_again_as_the_same_attempt_not_charged() -> Non
     assert desk.lambda_state("S", "T1").parked[1].charged == 1
 
 
-def test_undelivered_retry_keeps_its_attempt_and_its_charge() -> None:
+def test_undelivered_retry_keeps_its_charge() -> None:
     desk = issued(1)
     desk.report("J1", failed=[1])
     name = until_out(desk)
     desk.undelivered(name)
     desk.tick()
 
-    assert desk.newest().attempt == 2
+    assert desk.newest().attempt == 3
     desk.report(desk.names_out()[0], failed=[1])
     parked = desk.lambda_state("S", "T1").parked[1]
-    assert (parked.attempts, parked.charged, parked.first_error) == (2, 2, "transient 1")
+    assert (parked.attempts, parked.charged, parked.first_error) == (3, 2, "transient 1")
 
 
 def test_undelivered_restored_retry_keeps_its_charge() -> None:
@@ -299,7 +299,7 @@ def test_undelivered_restored_retry_keeps_its_charge() -> None:
     desk.undelivered(name)
 
     parked = desk.lambda_state("S", "T1").parked[1]
-    assert (parked.attempts, parked.charged) == (1, 1)
+    assert (parked.attempts, parked.charged) == (2, 1)
 
 
 def test_undelivered_ordered_job_goes_out_before_anything_younger() -> None:
