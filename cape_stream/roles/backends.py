@@ -93,6 +93,10 @@ def open_table(app: str, settings: Settings) -> RocksTable:
         logger.warning("%s; wiping it, the state comes back from the changelog", error)
         wipe_table(path)
         return RocksTable(path, memory_budget_bytes=memory_bytes)
+    except Fatal as error:
+        if "in use" not in error.reason:
+            raise
+        raise Fatal(f"{error}; every dispatcher needs a folder of its own: --data DIR") from error
 
 
 def member_name(app: str, role: str) -> str:

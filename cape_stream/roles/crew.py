@@ -12,14 +12,14 @@ import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from time import monotonic
 from types import FrameType
 from typing import Protocol
 
 from cape_stream.errors import CapeError, Fatal
 
-EXIT_GRACEFUL = 0
-EXIT_FATAL = 1
-EXIT_USAGE = 2
+LOOK_S = 0.1
+"""How often `Crew.wait` looks whether a signal came; bounds how late it is followed."""
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +57,7 @@ class Crew:
         self._parts = parts
         self._running: list[tuple[Part, threading.Thread]] = []
         self._over = threading.Event()
+        self._asked = False
         self.failure: BaseException | None = None
         """What ended the first part that did not end in good order."""
 
@@ -71,11 +72,19 @@ class Crew:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until `end` was called or a part has ended; False if the time ran out first."""
-        return self._over.wait(timeout_s)
+        deadline_s = None if timeout_s is None else monotonic() + timeout_s
+        while not self._asked:
+            left_s = LOOK_S if deadline_s is None else min(LOOK_S, deadline_s - monotonic())
+            if self._over.wait(max(left_s, 0.0)):
+                return True
+            if deadline_s is not None and monotonic() >= deadline_s:
+                return self._asked
+        return True
 
     def end(self) -> None:
-        """Make `wait` return. From anywhere, a signal handler too."""
-        self._over.set()
+        """Make `wait` return. From anywhere, a signal handler too: it takes no lock, for the code
+        it interrupts may hold the very same one."""
+        self._asked = True
 
     def stop(self) -> None:
         """Stop all parts, last one first, each when the one before it has ended."""
