@@ -1,0 +1,89 @@
+"""Sources and pingers of a simulated world: events appear over time, and most are told of.
+
+Pings come from outside and need no process: what a dying pinger does to them, losing does too.
+"""
+
+from functools import partial
+
+from cape_stream.model.event import Event
+from cape_stream.model.ping import Ping
+from cape_stream.model.subject import partition_of
+from cape_stream.ports.log import TopicPartition
+from cape_stream.testing.job_runs import POISON
+from cape_stream.testing.stage import Stage
+
+
+class Publisher:
+    """Publishes all events of a world and pings the dispatchers.
+
+    Args:
+        stage: the world's shared part.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._load = stage.scenario.load
+        self.healthy = [f"s{number}" for number in range(self._load.subjects)]
+        self.poisoned = [f"{POISON}{number}" for number in range(self._load.poisoned)]
+        self._newest: dict[tuple[str, str], int] = {}
+
+    def start(self) -> None:
+        """Plan every event and the sweeps."""
+        stage, load = self._stage, self._load
+        random = stage.dice.random
+        for domain in stage.plans:
+            for subject in [*self.healthy, *self.poisoned]:
+                at_ms = stage.timeline.now_ms
+                sequence = load.first
+                for _ in range(load.events):
+                    at_ms += random.randint(0, 2 * load.gap_ms)
+                    stage.timeline.at(at_ms, partial(self._publish, domain, subject, sequence))
+                    sequence += random.choice(load.steps)
+        self._sweep()
+
+    def publish_next(self, domain: str, subject: str) -> int:
+        """One more event of ``subject``, now; its sequence id."""
+        sequence = self._newest[domain, subject] + 1
+        self._publish(domain, subject, sequence)
+        return sequence
+
+    def ping(self, domain: str, subject: str, latest: int | None) -> None:
+        """Tell the dispatchers, after a while."""
+        stage = self._stage
+        delay_ms = stage.dice.random.randint(0, self._load.ping_delay_ms_max)
+        ping = Ping(subject, latest, stage.timeline.now_ms)
+        stage.timeline.after(delay_ms, partial(self._append, domain, ping))
+
+    def _publish(self, domain: str, subject: str, sequence: int) -> None:
+        stage, load, random = self._stage, self._load, self._stage.dice.random
+        size = random.randint(0, load.payload_bytes_max)
+        payload = f"{domain}/{subject}/{sequence}:".encode() + b"." * size
+        late_ms = random.randint(0, load.late_ms_max)
+        stage.sources[domain].publish(subject, Event(sequence, payload), late_ms)
+        stage.history.published[domain, subject, sequence] = stage.history.now()
+        self._newest[domain, subject] = sequence
+        stage.note("source", "published", f"{domain}/{subject} {sequence}")
+        if stage.happens(load.pings_lost):
+            return
+        vague = stage.dice.happens(load.pings_vague)
+        for _ in range(1 + stage.happens(load.pings_repeated)):
+            self.ping(domain, subject, None if vague else sequence)
+
+    def _sweep(self) -> None:
+        """Ping every subject again: what a refresh does."""
+        stage = self._stage
+        for (domain, subject), newest in self._newest.items():
+            if not stage.happens(self._load.pings_lost):
+                self.ping(domain, subject, newest)
+        stage.timeline.after(self._load.sweep_ms, self._sweep)
+
+    def _append(self, domain: str, ping: Ping) -> None:
+        """A ping reaches the log, if there is one."""
+        stage = self._stage
+        if stage.broker.up:
+            key = ping.subject.encode()
+            partition = partition_of(key, stage.scenario.partitions)
+            topic = stage.names.pings(domain)
+            value = stage.codec.encode_ping(ping)
+            stage.broker.append(TopicPartition(topic, partition), key, value)
+            stage.note("pinger", "pinged", f"{domain}/{ping.subject} {ping.latest}")
