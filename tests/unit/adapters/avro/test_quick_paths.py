@@ -193,6 +193,14 @@ def test_cursors_that_nobody_may_have_are_rejected(fields: dict[str, Any], reaso
     assert refused.value.reason == reason
 
 
+def test_cursors_in_a_block_that_claims_one_and_has_none_are_rejected() -> None:
+    codec = AvroCodec()
+    empty = codec.encode_cursors(CursorInfo("N14228", 3, {}))
+
+    with pytest.raises(Reject, match=r"^truncated$"):
+        codec.decode_cursors(empty[:-1] + varint(-1) + b"\x00")
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
@@ -273,6 +281,12 @@ OCTETS = (0, 1, 2, 3, 4, 12, 14, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
             lambda codec, data: codec.decode_ping(KEY, data),
             lambda codec, data: codec._plain_ping(KEY, data),
             id="ping",
+        ),
+        pytest.param(
+            AvroCodec().encode_ping(Ping("N14228")),
+            lambda codec, data: codec.decode_ping(KEY, data),
+            lambda codec, data: codec._plain_ping(KEY, data),
+            id="bare ping",
         ),
         pytest.param(
             AvroCodec().encode_job(JOB),

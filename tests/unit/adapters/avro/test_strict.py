@@ -124,6 +124,7 @@ def test_reader_takes_every_length_of_varint(size: int) -> None:
         (LONGS, varint(-1) + varint(0) + varint(5) + b"\x00", "bad block size"),
         (LONGS, varint(-1) + varint(2**60) + varint(5) + b"\x00", "truncated"),
         (TEXTS, varint(2**60), "truncated"),
+        ({"type": "array", "items": "null"}, varint(2**60) + b"\x00", "truncated"),
         ({"type": "fixed", "name": "Four", "size": 4}, b"abc", "truncated"),
         ("float", struct.pack("<f", 1.0)[:3], "truncated"),
     ],
