@@ -30,16 +30,16 @@ def cursors_per_lambda(plan: DomainPlan, known: Mapping[str, int]) -> list[int]:
 
 
 def active_row(plan: DomainPlan, subject: SubjectState, now_ms: int) -> ActiveRow:
-    """``subject`` as it stands at this moment."""
+    """``subject`` as it stands at this moment; to be encoded before it goes on."""
     rows = [
         LambdaRow(
             entry.topology,
             entry.lambda_id,
             state.cursor,
-            sorted(state.done),
-            [_job_row(record) for record in state.jobs],
-            [_parked_row(sequence, parked) for sequence, parked in state.parked.items()],
-            dict(state.outputs),
+            sorted(state.done) if state.done else (),
+            [_job_row(record) for record in state.jobs] if state.jobs else (),
+            [_parked_row(*item) for item in state.parked.items()] if state.parked else (),
+            state.outputs,
         )
         for entry, state in zip(plan.lambdas, subject.lambdas, strict=True)
     ]
@@ -48,11 +48,7 @@ def active_row(plan: DomainPlan, subject: SubjectState, now_ms: int) -> ActiveRo
 
 def _job_row(record: JobRecord) -> JobRow:
     return JobRow(
-        record.job_id,
-        list(record.sequences),
-        record.attempt,
-        record.charged,
-        record.timeout_ms,
+        record.job_id, record.sequences, record.attempt, record.charged, record.timeout_ms
     )
 
 
@@ -126,7 +122,7 @@ def _restore_lambda(
             job.job_id,
             subject,
             place,
-            job.sequences,
+            list(job.sequences),
             job.attempt,
             job.charged,
             now_ms,

@@ -143,7 +143,7 @@ class Scheduler:
             state.promised = latest
             state.head = max(state.head, latest)
         if state.queries:
-            state.again = True
+            state.queries = dict.fromkeys(state.queries)
             return
         self._advance(state, self._places, now_ms)
 
@@ -315,13 +315,11 @@ class Scheduler:
         """
         events = page.events
         end = events[-1].sequence if events else page.query.start - 1
-        seen_before = state.queries.pop(page.query)
-        others_saw = state.seen > seen_before
+        seen_before, seen_now = state.queries.pop(page.query), state.seen
         if events:
             state.seen = max(state.seen, end)
-        if state.again:
-            if not state.queries:
-                state.again = False
+        if seen_before is None:
+            if None not in state.queries.values():
                 state.head = max(state.head, state.next_unknown())
         elif len(events) == page.query.limit:
             state.faults = 0
@@ -333,6 +331,7 @@ class Scheduler:
             state.faults = 0
             end = max(end, seen_before)
             state.promised = min(state.promised, end)
+            others_saw = seen_now > seen_before
             state.head = max(state.head, state.seen) if others_saw else state.seen
         self._keep(state, page, end)
 

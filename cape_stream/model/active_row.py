@@ -1,25 +1,26 @@
 """The state of one active subject as it is stored: plain data, no references.
 
-Events are not in it: they live at the source and are asked for again.
+Events are not in it: they live at the source and are asked for again. A later release may add
+fields, at the end only and with a default: an older one then reads what it knows (roll-back), a
+newer one fills in what is missing.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 
-@dataclass(slots=True)
-class JobRow:
+class JobRow(NamedTuple):
     """A job that is out."""
 
     job_id: str
-    sequences: list[int]
+    sequences: Sequence[int]
     attempt: int
     charged: int
     timeout_ms: int
     """A restart gives the job this long again: bounded, whatever the clock did meanwhile."""
 
 
-@dataclass(slots=True)
-class ParkedRow:
+class ParkedRow(NamedTuple):
     """An event that is put aside."""
 
     sequence: int
@@ -35,22 +36,20 @@ class ParkedRow:
     last_ms: int
 
 
-@dataclass(slots=True)
-class LambdaRow:
+class LambdaRow(NamedTuple):
     """One lambda of the subject."""
 
     topology: str
     lambda_id: str
     cursor: int
-    done: list[int] = field(default_factory=list)
+    done: Sequence[int] = ()
     """Done events beyond the cursor, ascending."""
-    jobs: list[JobRow] = field(default_factory=list)
-    parked: list[ParkedRow] = field(default_factory=list)
-    outputs: dict[int, bytes] = field(default_factory=dict)
+    jobs: Sequence[JobRow] = ()
+    parked: Sequence[ParkedRow] = ()
+    outputs: Mapping[int, bytes] = {}
 
 
-@dataclass(slots=True)
-class ActiveRow:
+class ActiveRow(NamedTuple):
     """One subject that is pinged, in flight or parked."""
 
     subject: str
@@ -58,4 +57,4 @@ class ActiveRow:
     """Newest sequence id that exists or may exist."""
     saved_ms: int
     """When the row was made, by the same clock as the due times in it."""
-    lambdas: list[LambdaRow]
+    lambdas: Sequence[LambdaRow]

@@ -8,13 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from zlib import crc32
 
-from msgspec import msgpack
-
 from cape_stream.core.effects import OversizedEvent
 from cape_stream.core.plan import DomainPlan
 from cape_stream.core.scheduler import Scheduler, SchedulerSettings
 from cape_stream.errors import Corrupt, Reject
-from cape_stream.model.active_row import ActiveRow
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.dead_letter import DeadLetter
 from cape_stream.model.job import Job
@@ -25,13 +22,11 @@ from cape_stream.model.subject import partition_of
 from cape_stream.model.topic_names import TopicNames
 from cape_stream.ports.codec import Codec
 from cape_stream.ports.log import FailedSend, Record, Write
+from cape_stream.runtime.active_rows import decode_active_row, encode_active_row
 from cape_stream.runtime.processor import Effects, RowReader, TaskId
 
 ACTIVE_PREFIX = b"a"
 CURSOR_PREFIX = b"c"
-
-_encode_active = msgpack.Encoder().encode
-_decode_active = msgpack.Decoder(ActiveRow).decode
 
 
 @dataclass(slots=True)
@@ -80,13 +75,7 @@ class DispatchProcessor:
 
     def restore(self, rows: Iterator[tuple[bytes, bytes]], now_ms: int) -> None:
         """Active rows of the table."""
-        self.scheduler.restore((self._active(value) for _, value in rows), now_ms)
-
-    def _active(self, value: bytes) -> ActiveRow:
-        try:
-            return _decode_active(value)
-        except ValueError as error:
-            raise Corrupt(f"active row does not decode: {error}") from error
+        self.scheduler.restore((decode_active_row(value) for _, value in rows), now_ms)
 
     def adopt(self, outputs: Sequence[Record], read_rows: RowReader, now_ms: int) -> None:
         """Jobs this task or an earlier owner of it has issued."""
@@ -183,7 +172,7 @@ class DispatchProcessor:
         changes = self.scheduler.take_changes(now_ms)
         rows: dict[bytes, bytes | None] = {}
         for row in changes.active:
-            rows[ACTIVE_PREFIX + row.subject.encode()] = _encode_active(row)
+            rows[ACTIVE_PREFIX + row.subject.encode()] = encode_active_row(row)
         encode_cursors = self._codec.encode_cursors
         for info in changes.finished:
             subject = info.subject.encode()

@@ -9,6 +9,7 @@ protocols are and do is in `group_protocol`.
 """
 
 import logging
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -75,7 +76,9 @@ class KafkaMember:
         self._has_news = False
         while True:
             self._serve()
-            records = self._fetch(max_records, max(0.0, deadline_s - time.monotonic()))
+            left_ms = math.ceil((deadline_s - time.monotonic()) * 1_000)
+            # The client counts in whole milliseconds: less than one would be a spin, not a wait.
+            records = self._fetch(max_records, max(0, left_ms) / 1_000)
             if self._positions.has_fallen:
                 self._report_resets()
             if self._fatal is not None:

@@ -16,7 +16,6 @@ class SubjectState:
     """One active subject."""
 
     __slots__ = (
-        "again",
         "buffer",
         "faults",
         "head",
@@ -46,10 +45,9 @@ class SubjectState:
         """Newest sequence id a ping has named."""
         self.wants: set[int] = set()
         """Positions some lambda needs and the buffer does not cover."""
-        self.queries: dict[EventQuery, int] = {}
-        """Event queries that are out, and what `seen` was when each was made."""
-        self.again = False
-        """A ping came while a query was out: ask once more after the answer."""
+        self.queries: dict[EventQuery, int | None] = {}
+        """Event queries that are out, and what `seen` was when each was made; None after a ping has
+        come since: then the answer may be older than the news, and tells nothing about the end."""
         self.faults = 0
         """Event queries in a row that failed, or found less than a ping had promised."""
         self.source_due_ms = 0
