@@ -23,7 +23,8 @@ _HEADER = struct.Struct(">BI")
 NULL_VALUE = "null value"
 BAD_MAGIC = "bad magic byte"
 
-_MEMORY_ENTRIES_MAX = 4096
+_MEMORY_ENTRIES_MAX = 65_536
+"""Room for 50 topologies of 3 lambdas on 100 partitions, in some 20 MB at the worst."""
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -1,9 +1,6 @@
 """Jobs as bytes and back."""
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
-from typing import Any, TypeVar
-
+from cape_stream.adapters.avro.events import add_events, plain_events, quick_events
 from cape_stream.adapters.avro.fields import (
     LANE_OF,
     SUBJECT_SIZES,
@@ -12,12 +9,10 @@ from cape_stream.adapters.avro.fields import (
     checked_count,
     checked_lane,
     checked_partition,
-    checked_sequence,
     checked_subject,
     checked_text,
     count_bytes,
     lane_bytes,
-    sequence_bytes,
     subject_bytes,
     text_bytes,
 )
@@ -33,38 +28,29 @@ from cape_stream.adapters.avro.wire import (
     END,
     INT32_MAX,
     NATURAL,
-    NATURAL_END,
     NULL,
     POSITIVE,
     QUICK_MISSES,
     SIGNS,
     UnusualError,
-    length_prefixed,
     natural_bytes,
     quick_text,
-    read_bytes,
-    read_long,
     read_natural,
     read_text,
 )
 from cape_stream.errors import Reject
-from cape_stream.model.event import NO_HEADERS, NO_INPUTS, Event
 from cape_stream.model.job import Job
 from cape_stream.model.subject import SUBJECT_BYTES_MAX
 
 _VERSION = 1
 _FINGERPRINT = "2ceb1dfabe3bd86330536d87743de9451102753eae9524d62b13df18fe5e4724"
 
-_TWO_EMPTY_MAPS = END + END
 _LAST = END + NULL
 """What follows the last event: the end of the array, and no token."""
 
-_TWO_BYTES_END = 1 << 14
-"""First number that a varint of two bytes does not hold."""
 _SHORT_SUBJECT_CHARS_MAX = SUBJECT_BYTES_MAX // 4
 """A text of so many characters surely is within a subject's bytes."""
 
-V = TypeVar("V")
 _Origin = tuple[str, int, str, str, int, int, str]
 
 
@@ -145,7 +131,7 @@ class JobCodec:
                 issued,
                 POSITIVE[len(job.events)],
             ]
-            _add_events(parts, job.events)
+            add_events(parts, job.events)
             parts.append(_LAST)
             return b"".join(parts)
         except (AttributeError, TypeError, KeyError, UnicodeEncodeError):
@@ -165,7 +151,7 @@ class JobCodec:
             count_bytes(job.issued_ms, "issued_ms"),
             natural_bytes(len(job.events)),
         ]
-        _add_events(parts, job.events)
+        add_events(parts, job.events)
         parts.append(_LAST)
         return b"".join(parts)
 
@@ -208,7 +194,7 @@ class JobCodec:
             issued_ms, at = read_stamp(self._job_stamps, value, at)
         else:
             at += STAMP_BYTES
-        events, at = _quick_events(value, at)
+        events, at = quick_events(value, at)
         if (
             value[at:] != _LAST
             or not (timeout_ms and subject and job_id and attempt)
@@ -257,112 +243,6 @@ class JobCodec:
             checked_attempt(fields["attempt"]),
             checked_count(fields["issued_ms"], "issued_ms"),
             checked_count(fields["timeout_ms"], "timeout_ms", least=1),
-            _plain_events(fields["events"]),
+            plain_events(fields["events"]),
             checked_lane(fields["lane"]),
         )
-
-
-def _add_events(parts: list[bytes], events: Sequence[Event]) -> None:
-    """Append the items of the array, without its count and its end."""
-    for event in events:
-        sequence = event.sequence
-        payload = event.payload
-        size = len(payload)
-        # The type first: True and 1.0 would find their way into the table, too.
-        if type(sequence) is int and 0 <= sequence < NATURAL_END:
-            parts.append(NATURAL[sequence])
-        else:
-            parts.append(sequence_bytes(sequence))
-        parts.append(NATURAL[size] if size < NATURAL_END else natural_bytes(size))
-        parts.append(payload)
-        if event.headers or event.inputs:
-            parts.append(_map_bytes(event.headers, "header", _text_value_bytes))
-            parts.append(_map_bytes(event.inputs, "input", _bytes_value_bytes))
-        else:
-            parts.append(_TWO_EMPTY_MAPS)
-
-
-def _map_bytes(
-    entries: Mapping[str, V], field: str, value_bytes: Callable[[V, str], bytes]
-) -> bytes:
-    if not entries:
-        return END
-    parts = [natural_bytes(len(entries))]
-    for name, value in entries.items():
-        parts.append(length_prefixed(checked_text(name, f"{field} name", least_chars=0).encode()))
-        parts.append(value_bytes(value, f"{field} {name}"))
-    parts.append(END)
-    return b"".join(parts)
-
-
-def _text_value_bytes(value: object, field: str) -> bytes:
-    return length_prefixed(checked_text(value, field, least_chars=0).encode())
-
-
-def _bytes_value_bytes(value: object, field: str) -> bytes:
-    return length_prefixed(checked_bytes(value, field))
-
-
-def _quick_events(value: bytes, at: int) -> tuple[list[Event], int]:
-    """Read the one block that our own encoder writes; at its end, the array's end is still due."""
-    count, at = read_natural(value, at)
-    events: list[Event] = []
-    last = -1
-    for _ in range(count):
-        sequence, at = read_long(value, at)
-        if sequence <= last:
-            raise UnusualError
-        last = sequence
-        # A payload's length has two bytes as a rule: read on the spot, the call would cost more.
-        start = at
-        size = value[at]
-        at += 1
-        if size > 127:
-            size += (value[at] << 7) - 128
-            at += 1
-        if size & 1 or size >= _TWO_BYTES_END:
-            size, at = read_natural(value, start)
-        else:
-            size >>= 1
-        end = at + size
-        payload = value[at:end]
-        at = end + 2
-        if value[end:at] == _TWO_EMPTY_MAPS:
-            events.append(Event(sequence, payload, NO_HEADERS, NO_INPUTS))
-        else:
-            headers, at = _quick_map(value, end, read_text)
-            inputs, at = _quick_map(value, at, read_bytes)
-            events.append(Event(sequence, payload, headers, inputs))
-    if not events:
-        raise UnusualError
-    return events, at
-
-
-def _quick_map(
-    value: bytes, at: int, read: Callable[[bytes, int], tuple[V, int]]
-) -> tuple[dict[str, V], int]:
-    entries: dict[str, V] = {}
-    count, at = read_natural(value, at)
-    while count:
-        for _ in range(count):
-            name, at = read_text(value, at)
-            entries[name], at = read(value, at)
-        count, at = read_natural(value, at)
-    return entries, at
-
-
-def _plain_events(items: Sequence[Mapping[str, Any]]) -> list[Event]:
-    events = [
-        Event(
-            checked_sequence(item["sequence"], "sequence"),
-            item["payload"],
-            item["headers"] or NO_HEADERS,
-            item["inputs"] or NO_INPUTS,
-        )
-        for item in items
-    ]
-    if not events:
-        raise Reject("events is empty")
-    if any(later.sequence <= sooner.sequence for sooner, later in pairwise(events)):
-        raise Reject("events are not ascending")
-    return events

@@ -1,12 +1,10 @@
 """Job statuses as bytes and back."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from cape_stream.adapters.avro.fields import (
     SUBJECT_SIZES,
     checked_attempt,
-    checked_bytes,
     checked_count,
     checked_key,
     checked_partition,
@@ -14,35 +12,36 @@ from cape_stream.adapters.avro.fields import (
     checked_subject,
     checked_text,
     count_bytes,
-    sequence_bytes,
     subject_bytes,
     text_bytes,
 )
 from cape_stream.adapters.avro.framing import Framing, remember
 from cape_stream.adapters.avro.registry import FileRegistry
+from cape_stream.adapters.avro.results import (
+    add_failures,
+    add_outputs,
+    add_sequences,
+    plain_failure,
+    plain_outputs,
+    quick_done,
+    quick_failures,
+    quick_outputs,
+)
 from cape_stream.adapters.avro.wire import (
     END,
     INT32_MAX,
     NATURAL,
-    NATURAL_END,
     NULL,
     POSITIVE,
     QUICK_MISSES,
     SIGNS,
-    SOME,
     UnusualError,
-    length_prefixed,
-    natural_bytes,
-    read_bytes,
     read_natural,
-    read_text,
 )
 from cape_stream.errors import Reject
 from cape_stream.model.status import (
-    ERROR_HEAD_CHARS_MAX,
     NO_OUTPUTS,
     EventFailure,
-    FailureClass,
     JobStatus,
     StatusKind,
 )
@@ -51,11 +50,8 @@ _VERSION = 1
 _FINGERPRINT = "5a41c76c997606b3ee209a2f80ac8488814ccaa5182ffdc5e4000458401b0b5a"
 
 _KINDS = tuple(StatusKind)
-_CLASSES = tuple(FailureClass)
 """In the order of the schema's symbols."""
 _KIND_BYTES = {kind: NATURAL[index] for index, kind in enumerate(_KINDS)}
-_CLASS_BYTES = {failure_class: NATURAL[index] for index, failure_class in enumerate(_CLASSES)}
-_CLASS_OF = {octets[0]: failure_class for failure_class, octets in _CLASS_BYTES.items()}
 
 _ONE = NATURAL[1][0]
 _LAST = END + END + NULL
@@ -125,11 +121,11 @@ class StatusCodec:
         except (AttributeError, TypeError, KeyError, UnicodeEncodeError):
             parts = self._plain_status_parts(status)
         if status.done:
-            _add_sequences(parts, status.done)
+            add_sequences(parts, status.done)
         if status.outputs or status.failures:
             parts.append(END)
-            _add_outputs(parts, status.outputs)
-            _add_failures(parts, status.failures)
+            add_outputs(parts, status.outputs)
+            add_failures(parts, status.failures)
             parts.append(NULL)
         else:
             parts.append(_DONE_LAST)
@@ -179,8 +175,8 @@ class StatusCodec:
             checked_attempt(fields["attempt"]),
             StatusKind(fields["kind"]),
             tuple(checked_sequence(each, "done") for each in fields["done"]),
-            _plain_outputs(fields["outputs"]),
-            tuple(_plain_failure(each) for each in fields["failures"]),
+            plain_outputs(fields["outputs"]),
+            tuple(plain_failure(each) for each in fields["failures"]),
             checked_count(fields["queued_ms"], "queued_ms"),
         )
         checked_key(key, status.subject)
@@ -198,41 +194,6 @@ def _origin(status: JobStatus) -> _Origin:
         status.epoch,
         status.kind,
     )
-
-
-def _add_sequences(parts: list[bytes], sequences: Sequence[int]) -> None:
-    parts.append(natural_bytes(len(sequences)))
-    for sequence in sequences:
-        # The type first: True and 1.0 would find their way into the table, too.
-        if type(sequence) is int and 0 <= sequence < NATURAL_END:
-            parts.append(NATURAL[sequence])
-        else:
-            parts.append(sequence_bytes(sequence, "done"))
-
-
-def _add_outputs(parts: list[bytes], outputs: Mapping[int, bytes]) -> None:
-    if outputs:
-        parts.append(natural_bytes(len(outputs)))
-        for sequence, output in outputs.items():
-            parts.append(sequence_bytes(sequence, "output sequence"))
-            parts.append(length_prefixed(checked_bytes(output, "output")))
-    parts.append(END)
-
-
-def _add_failures(parts: list[bytes], failures: Sequence[EventFailure]) -> None:
-    if failures:
-        parts.append(natural_bytes(len(failures)))
-        for failure in failures:
-            if failure.failure_class not in _CLASS_BYTES:
-                raise Reject(f"unknown failure class {failure.failure_class!r}")
-            # Foreign text, for people: what UTF-8 cannot spell must not cost the whole status.
-            error = failure.error[:ERROR_HEAD_CHARS_MAX].encode("utf-8", "replace")
-            wait_ms = failure.retry_after_ms
-            parts.append(sequence_bytes(failure.sequence, "failure sequence"))
-            parts.append(_CLASS_BYTES[failure.failure_class])
-            parts.append(length_prefixed(error))
-            parts.append(NULL if wait_ms is None else SOME + count_bytes(wait_ms, "retry_after_ms"))
-    parts.append(END)
 
 
 def _quick_status(key: bytes, value: bytes, at: int, origin: _Origin) -> JobStatus:
@@ -257,12 +218,12 @@ def _quick_status(key: bytes, value: bytes, at: int, origin: _Origin) -> JobStat
         done = (sequence,)
         at += 1
     else:
-        done, at = _quick_done(value, at)
+        done, at = quick_done(value, at)
     outputs = NO_OUTPUTS
     failures: Sequence[EventFailure] = ()
     if value[at:] != _LAST:
-        outputs, at = _quick_outputs(value, at)
-        failures, at = _quick_failures(value, at)
+        outputs, at = quick_outputs(value, at)
+        failures, at = quick_failures(value, at)
         if value[at:] != NULL:
             raise UnusualError
     return JobStatus(
@@ -279,62 +240,4 @@ def _quick_status(key: bytes, value: bytes, at: int, origin: _Origin) -> JobStat
         outputs,
         failures,
         queued_ms,
-    )
-
-
-def _quick_done(value: bytes, at: int) -> tuple[tuple[int, ...], int]:
-    done: list[int] = []
-    count, at = read_natural(value, at)
-    while count:
-        for _ in range(count):
-            sequence, at = read_natural(value, at)
-            done.append(sequence)
-        count, at = read_natural(value, at)
-    return tuple(done), at
-
-
-def _quick_outputs(value: bytes, at: int) -> tuple[Mapping[int, bytes], int]:
-    outputs: dict[int, bytes] = {}
-    count, at = read_natural(value, at)
-    while count:
-        for _ in range(count):
-            sequence, at = read_natural(value, at)
-            outputs[sequence], at = read_bytes(value, at)
-        count, at = read_natural(value, at)
-    return outputs, at
-
-
-def _quick_failures(value: bytes, at: int) -> tuple[tuple[EventFailure, ...], int]:
-    failures: list[EventFailure] = []
-    count, at = read_natural(value, at)
-    while count:
-        for _ in range(count):
-            sequence, at = read_natural(value, at)
-            failure_class = _CLASS_OF[value[at]]
-            error, at = read_text(value, at + 1)
-            wait_ms = None
-            if value[at] == SOME[0]:
-                wait_ms, at = read_natural(value, at + 1)
-            elif value[at] == NULL[0]:
-                at += 1
-            else:
-                raise UnusualError
-            failures.append(
-                EventFailure(sequence, failure_class, error[:ERROR_HEAD_CHARS_MAX], wait_ms)
-            )
-        count, at = read_natural(value, at)
-    return tuple(failures), at
-
-
-def _plain_outputs(items: Sequence[Mapping[str, Any]]) -> dict[int, bytes]:
-    return {checked_sequence(each["sequence"], "output"): each["output"] for each in items}
-
-
-def _plain_failure(item: Mapping[str, Any]) -> EventFailure:
-    wait_ms = item["retry_after_ms"]
-    return EventFailure(
-        checked_sequence(item["sequence"], "failure"),
-        FailureClass(item["failure_class"]),
-        item["error"][:ERROR_HEAD_CHARS_MAX],
-        None if wait_ms is None else checked_count(wait_ms, "retry_after_ms"),
     )
