@@ -31,6 +31,7 @@ exit codes: 0 stopped as asked, 1 cannot go on (the reason is the last line), 2 
 SETTINGS_EXAMPLES = """\
 example:
   cape settings                           every setting, its value and where it comes from
+  cape settings --explain                 and what it means
   CAPE_ENGINE_COMMIT_INTERVAL_MS=50 cape settings
   cape settings --set worker.concurrency=32 --json
 
@@ -174,6 +175,7 @@ def _add_settings(commands: Any) -> None:
     settings = _command(
         commands, "settings", "show every setting and where it comes from", SETTINGS_EXAMPLES
     )
+    settings.add_argument("--explain", action="store_true", help="say what each one means")
     settings.add_argument("--json", action="store_true", help="as one JSON object")
     _add_place_flags(settings)
 

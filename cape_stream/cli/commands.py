@@ -99,7 +99,10 @@ def _settings(arguments: Namespace) -> int:
     from cape_stream.roles import launch
 
     found = launch.settings(arguments.config, _flags(arguments))
-    print(launch.settings_as_json(found) if arguments.json else launch.settings_in_words(found))
+    if arguments.json:
+        print(launch.settings_as_json(found))
+    else:
+        print(launch.settings_in_words(found, explain=arguments.explain))
     return EXIT_DONE
 
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 from cape_stream.errors import Fatal
@@ -12,12 +13,16 @@ from cape_stream.roles.ping import PingOutcome
 from cape_stream.roles.ping import ping as ping_lines
 from cape_stream.roles.run import ALL_ROLES
 from cape_stream.roles.settings import BackendName, Settings, SettingsError
+from cape_stream.roles.settings_explained import explanations
 from cape_stream.roles.settings_loading import as_json, load_settings, shown_settings
 from cape_stream.roles.topic_plan import Action, TopicOutcome
 from cape_stream.sdk.declaration import DeclarationError
 from cape_stream.sdk.loading import load_app
 
 __all__ = ["ALL_ROLES", "ASKED_WRONGLY", "ping", "serve", "settings", "topics"]
+
+INDENT = "    "
+EXPLANATION_COLUMNS = 96
 
 ASKED_WRONGLY = (SettingsError, DeclarationError)
 """Errors of whoever asked: the answer is another command line, setting or App."""
@@ -37,11 +42,18 @@ def settings(file: str | None, flags: Mapping[str, str]) -> Settings:
     return found
 
 
-def settings_in_words(found: Settings) -> str:
-    """Every setting with its value and origin, secrets hidden."""
-    return "\n".join(
-        f"{each.name} = {json.dumps(each.value)}  # {each.origin}" for each in shown_settings(found)
-    )
+def settings_in_words(found: Settings, *, explain: bool) -> str:
+    """Every setting with its value and origin, secrets hidden; what each means, if asked."""
+    lines = []
+    for each in shown_settings(found):
+        lines.append(f"{each.name} = {json.dumps(each.value)}  # {each.origin}")
+        section, _, name = each.name.partition(".")
+        text = explanations(section).get(name) if explain else None
+        if text:
+            lines += textwrap.wrap(
+                text, EXPLANATION_COLUMNS, initial_indent=INDENT, subsequent_indent=INDENT
+            )
+    return "\n".join(lines)
 
 
 def settings_as_json(found: Settings) -> str:

@@ -142,3 +142,10 @@ def test_settings_command_shows_values_origins_and_no_secret(
     assert 'kafka.bootstrap_servers = "b:1"  # cape.toml' in lines
     assert 'kafka.sasl.password = "<hidden>"  # cape.toml' in lines
     assert "engine.commit_interval_ms = 100  # default" in lines
+
+
+def test_settings_command_explains_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["settings", "--explain"])
+
+    text = capsys.readouterr().out
+    assert "engine.commit_interval_ms = 100  # default\n    How often state goes out." in text

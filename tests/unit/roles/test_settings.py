@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cape_stream.roles.settings import Settings, SettingsError
+from cape_stream.roles.settings import SECTION_NAMES, Settings, SettingsError
+from cape_stream.roles.settings_explained import explanations
 from cape_stream.roles.settings_loading import as_json, load_settings, shown_settings
 from cape_stream.runtime.settings import EngineSettings
 from cape_stream.runtime.worker_handler import Executor
@@ -210,3 +211,18 @@ def test_settings_show_every_value_with_its_origin(tmp_path: Path) -> None:
 
 def test_settings_from_nothing_are_usable() -> None:
     assert Settings().refresh.interval_ms == 2_000
+
+
+@pytest.mark.parametrize("section", SECTION_NAMES)
+def test_every_setting_is_explained_where_it_is_declared(section: str) -> None:
+    flags = {"kafka.bootstrap_servers": "b:1"}
+    names = [
+        name
+        for each in shown_settings(load_settings(flags, {}))
+        if (name := each.name.partition("."))[0] == section
+    ]
+
+    explained = explanations(section)
+
+    assert names
+    assert [name for _, _, name in names if len(explained.get(name, "")) < 20] == []

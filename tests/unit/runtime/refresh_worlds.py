@@ -96,7 +96,9 @@ class RefreshWorld:
         self.timeline = Timeline(start_ms=1_000_000)
         self.dice = Dice(seed, faults)
         self.broker = Broker(
-            self.timeline, self.dice, BrokerSettings(session_timeout_ms=SESSION_MS)
+            self.timeline,
+            self.dice,
+            BrokerSettings(session_timeout_ms=SESSION_MS, transaction_timeout_ms=1_000),
         )
         specs = [
             TopicSpec(name=NAMES.pings(name), partitions=PARTITIONS, config={}) for name in "ab"

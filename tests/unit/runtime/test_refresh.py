@@ -1,6 +1,7 @@
 """The sweep over the sources: who leads, what is pinged, what is remembered."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
@@ -140,25 +141,45 @@ def test_refresh_is_taken_over_when_the_leader_dies() -> None:
         assert world.pinged("a") == {"after": 3}
 
 
-def test_refresh_writes_nothing_any_more_when_a_stopped_leader_wakes_up() -> None:
-    """The commit of a zombie is refused, so the watermark of the new leader stands."""
-    world = RefreshWorld(BRISK, faults=CALM)
-    with world.timeline:
-        first = world.candidate("one")
-        world.run(1_000)
-        publish(world.a, "before", 0)
-        first.process.stop(5_000)
-        second = world.candidate("two")
-        world.run(3_000)
-        publish(world.a, "during", 0)
-        world.run(1_000)
-        stored = world.marks()["a"]
-        world.run(5_000)
+def test_refresh_overwrites_no_newer_mark_wherever_a_stopped_leader_wakes_up() -> None:
+    """Among the moments is the one before the commit of a mark that is out of date by then."""
+    refused = 0
+    for effects in range(1, 40, 2):
+        world = RefreshWorld(BRISK, faults=CALM)
+        with world.timeline:
+            first = world.candidate("one")
+            world.run(1_000)
+            publish(world.a, "before", 0)
+            first.process.stop_after(effects, 4_000)
+            world.run(500)
+            second = world.candidate("two")
+            publish(world.a, "during", 0)
+            world.run(3_000)
+            stored_by_second = world.marks()["a"].watermark
+            world.run(2_000)
 
-        assert stored.watermark == "2"
-        assert world.marks()["a"].watermark == "2"
-        assert [first.leads, second.leads].count(True) == 1
-        assert world.pinged("a") == {"before": 0, "during": 0}
+            assert stored_by_second == "2"
+            assert world.marks()["a"].watermark == "2"
+            assert [first.leads, second.leads].count(True) == 1
+            assert world.pinged("a") == {"before": 0, "during": 0}
+            refused += first.refresher.counters.fenced
+    assert refused > 0
+
+
+def test_refresh_stores_its_last_mark_when_it_is_stopped_in_good_order() -> None:
+    world = RefreshWorld(replace(BRISK, store_interval_ms=3_600_000))
+    with world.timeline:
+        leader = world.candidate("one")
+        world.run(1_000)
+        publish(world.a, "s", 0)
+        world.run(1_000)
+        stored_before = world.marks()
+        leader.stop()
+        world.run(1_000)
+
+        assert stored_before == {}
+        assert world.marks()["a"].watermark == "1"
+        assert TopicPartition(NAMES.refresh, 0) in world.broker.committed(NAMES.refresh_group)
 
 
 def test_refresh_of_one_domain_goes_on_while_the_source_of_another_fails() -> None:
