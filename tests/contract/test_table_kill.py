@@ -41,7 +41,7 @@ def test_rows_and_position_agree_when_the_writer_is_killed(
     """Every finished write is there, and the one under way is there in full or not at all."""
     program, chance = shelf.open_command() + WRITE, random.Random(2)
     acknowledged = 0
-    for _ in range(8):
+    for _ in range(4):
         shelf.table.close()
         lines = lines_until_killed(program, tmp_path / "report", chance)
         shelf.reopen()

@@ -1,5 +1,6 @@
 """`EmbeddedLog`: the factory, the topics, and the one thread that works when nobody polls."""
 
+import atexit
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -57,6 +58,8 @@ class EmbeddedLog:
         self._closed = False
         self._thread = Thread(target=self._run, name="embedded-log", daemon=True)
         self._thread.start()
+        # At the end of the interpreter a thread inside RocksDB would bring the process down.
+        atexit.register(self.close)
 
     def create_topics(self, topics: Sequence[TopicSpec]) -> None:
         """Create those that do not exist, durably, each at once usable by every member."""
@@ -100,6 +103,7 @@ class EmbeddedLog:
         if self._closed:
             return
         self._closed = True
+        atexit.unregister(self.close)
         self._work.set()
         self._thread.join()
         self._state.store.close()
