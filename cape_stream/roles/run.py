@@ -3,6 +3,7 @@
 `opened` is for programs that look on while it runs, `serve` is the whole life of a process.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -16,6 +17,8 @@ from cape_stream.roles.settings import BackendName, Settings, SettingsError
 from cape_stream.roles.topics import topic_specs
 from cape_stream.roles.worker import WorkerPart
 from cape_stream.sdk.app import App
+
+logger = logging.getLogger(__name__)
 
 ROLES: Mapping[str, Callable[[App, Backend, Settings], Part]] = {
     "dispatcher": DispatcherPart,
@@ -54,8 +57,7 @@ def opened(
             yield crew
         finally:
             crew.stop()
-            for domain in app.domains.values():
-                domain.source.close()
+            _close_sources(app)
 
 
 def serve(
@@ -80,3 +82,11 @@ def serve(
         crew.stop()
     raise_failure(crew.failure)
     say(f"stopped; {progress.summary(crew.figures())}")
+
+
+def _close_sources(app: App) -> None:
+    for domain in app.domains.values():
+        try:
+            domain.source.close()
+        except Exception:  # a source is foreign code, and everything of ours is stored by now
+            logger.warning("source of %s did not close", domain.name, exc_info=True)
