@@ -83,9 +83,9 @@ class CommitPipeline:
         """True if a commit may be taken."""
         return self._commit is None
 
-    def holds(self, task: Task) -> bool:
-        """True if the task is part of the commit under way."""
-        return self._commit is not None and task in self._commit.tasks
+    def holds(self, name: str) -> bool:
+        """True if a task of that name, perhaps one that has left, is in the commit under way."""
+        return self._commit is not None and any(t.name == name for t in self._commit.tasks)
 
     def take(self, tasks: Iterable[Task], member: Member, now_ms: int, *, renewal: bool) -> None:
         """Take the present moment of ``tasks``; `turn` carries it out. Raises Fenced without a

@@ -50,7 +50,8 @@ class Restorer:
                 if len(self._running) >= self._restores_max:
                     break
                 waiting = task.state is TaskState.RESTORING and task.name not in self._running
-                if waiting and pipeline.idle:
+                # A commit of the same task, lost and assigned again, may still write its rows.
+                if waiting and not pipeline.holds(task.name):
                     self._start(task)
         return ready
 
