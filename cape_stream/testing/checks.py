@@ -6,7 +6,7 @@ It knows the sources, the executions and the changelogs, and nothing of how disp
 |---|---|
 | lost | every event is done by every lambda that wants it |
 | order | an event of an ordered topology begins only after all earlier ones have succeeded |
-| rival | and not while an earlier one runs with a token that no success of it has reached |
+| rival | and no job of it begins while an earlier event runs with a token that no success has reached |
 | dependency | an event begins only after the topologies and lambdas before have done it |
 | input | a lambda gets the output of a successful run of the lambda before, for this very event |
 | payload | a handler gets the source's own bytes |
@@ -194,12 +194,19 @@ def _issued_twice(place: Place, executions: list[Execution]) -> Iterator[Violati
 
 
 def _rivals(executions: list[Execution]) -> Iterator[Violation]:
-    """An event begins while an earlier one runs that no success has overtaken."""
+    """A job begins while an earlier event runs that no success has overtaken.
+
+    Later events of a job are not judged: a job that waited until it was given up, and runs beside
+    its own successor, holds an older token for all of them.
+    """
+    begun: set[str] = set()
     for index, execution in enumerate(executions):
+        if execution.job_id in begun:
+            continue
+        begun.add(execution.job_id)
         for other in executions[:index]:
             if (
                 other.sequence < execution.sequence
-                and other.job_id != execution.job_id
                 and (other.ended is None or other.ended > execution.began)
                 and not _overtaken(other, execution, executions[:index])
             ):

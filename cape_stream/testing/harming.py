@@ -152,10 +152,16 @@ class Harmer:
                 broker.delete_records(topic, partition, random.randint(*kept))
 
     def _expire_jobs(self) -> None:
-        """Retention is longer than any worker is behind."""
-        broker = self._stage.broker
-        for at, offset in broker.committed(self._stage.names.worker_group).items():
-            broker.delete_records(at.topic, at.partition, offset)
+        """Retention is longer than any worker and any dispatcher is behind."""
+        stage = self._stage
+        taken = stage.broker.committed(stage.names.worker_group)
+        stage.read_changelogs()
+        for queue in stage.queues:
+            for partition in range(stage.scenario.partitions):
+                topic = stage.names.jobs(queue)
+                bounds = [stage.bound(domain, topic, partition) for domain in stage.plans]
+                offset = min(*bounds, taken.get(TopicPartition(topic, partition), 0))
+                stage.broker.delete_records(topic, partition, offset)
 
     def _source_down(self) -> None:
         domain = self._stage.dice.random.choice(sorted(self._stage.sources))

@@ -45,7 +45,7 @@ class Harm(StrEnum):
     EXPIRE_PINGS = "expire pings"
     """Retention drops pings, read or not."""
     EXPIRE_JOBS = "expire jobs"
-    """Retention drops jobs that workers have taken."""
+    """Retention drops jobs that workers have taken and dispatchers have accounted for."""
     SOURCE_DOWN = "source down"
     """Every call to the sources fails."""
     WORKER_KILL = "worker kill"
@@ -214,7 +214,7 @@ def _draw_load(random: Random, domains: int) -> Load:
         gap_ms=random.choice([5, 60, 200]),
         first=random.choice([0, 0, 0, 7, SEQUENCE_MAX - 10 * (events + 1)]),
         steps=random.choice([(1,), (1, 1, 1, 3), (1, 2, 9)]),
-        payload_bytes_max=random.choice([20, 300]),
+        payload_bytes_max=random.choice([20, 200]),
         late_ms_max=random.choice([0, 100]),
         pings_repeated=random.choice([0.0, 0.1, 0.4]),
         pings_vague=random.choice([0.0, 0.2, 1.0]),
@@ -233,7 +233,7 @@ def _draw_behaviour(random: Random) -> Behaviour:
         handing_back=random.choice([0.0, 0.05]),
         repeating=random.choice([0.0, 0.05, 0.3]),
         lagging=random.choice([0.0, 0.1]),
-        concurrency=random.choice([1, 4, 50]),
+        concurrency=random.choice([2, 8, 50]),
     )
 
 

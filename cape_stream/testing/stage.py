@@ -7,6 +7,7 @@ from cape_stream.core.plan import compile_plan
 from cape_stream.model.topic_names import TopicNames
 from cape_stream.ports.codec import Codec
 from cape_stream.ports.log import TopicSpec
+from cape_stream.runtime.recovery import META_KEY, TaskMeta
 from cape_stream.testing.history import History
 from cape_stream.testing.scenario import Scenario
 
@@ -58,6 +59,11 @@ class Stage:
             for partition in range(self.scenario.partitions):
                 topic = self.names.changelog(domain)
                 self.history.read_changelog(self.broker, domain, topic, partition)
+
+    def bound(self, domain: str, topic: str, partition: int) -> int:
+        """Offset of ``topic`` below which the domain's committed state accounts for every job."""
+        rows = self.history.last_rows.get((domain, partition), {})
+        return TaskMeta.decode(rows.get(META_KEY)).bounds.get(topic, 0)
 
     def _topics(self) -> Iterable[TopicSpec]:
         names = [self.names.jobs(queue) for queue in self.queues]
