@@ -202,7 +202,7 @@ class Issuer:
         """``high`` has moved over events that were accounted for: the cursor may follow. To be
         called before an event that is in no job yet lies at or below ``high``."""
         state.settle(())
-        self._inflight.dirty.add(subject)
+        self._inflight.dirty[subject] = None
 
     def _fill_parked(
         self, subject: SubjectState, plan: LambdaPlan, state: LambdaState, now_ms: int
@@ -253,7 +253,7 @@ class Issuer:
         parked.due_ms = now_ms + backoff_ms(plan.retry, parked.charged, subject.subject)
         subject.buffer.drop_through(sequence)
         self._inflight.counters.vanished_events += 1
-        self._inflight.dirty.add(subject)
+        self._inflight.dirty[subject] = None
         self._inflight.wake_at(subject, parked.due_ms)
 
     def _reissue(

@@ -303,7 +303,7 @@ class Scheduler:
             state.has_row = ended.has_row
             state.head = state.seen = ended.seen
         self._inflight.subjects[subject] = state
-        self._inflight.dirty.add(state)
+        self._inflight.dirty[state] = None
         return state
 
     def _learn(self, state: SubjectState, page: EventPage, now_ms: int) -> None:

@@ -111,7 +111,7 @@ class Settler:
         if taken:
             counters.late_successes += len(taken)
             state.unsure_to = max(state.unsure_to, *taken)
-            self._inflight.dirty.add(subject)
+            self._inflight.dirty[subject] = None
             self._finish(subject, plan, state, taken, status)
 
     def _takes(

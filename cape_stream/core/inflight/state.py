@@ -22,7 +22,7 @@ class InflightState:
         self.deadlines = Deadlines()
         self.jobs: dict[str, JobRecord] = {}
         """Lookup table by job id."""
-        self.dirty: set[SubjectState] = set()
+        self.dirty: dict[SubjectState, None] = {}
         """Active subjects that changed since the last commit was taken."""
         self.finished: dict[str, SubjectState] = {}
         """Subjects that ended since then; their cursors are not in the table yet."""
@@ -39,7 +39,7 @@ class InflightState:
         record.subject.open_jobs += 1
         self.jobs[record.job_id] = record
         self.deadlines.add(record)
-        self.dirty.add(record.subject)
+        self.dirty[record.subject] = None
 
     def release(self, state: LambdaState, record: JobRecord) -> None:
         """A job is no longer out, for whatever reason."""
@@ -47,7 +47,7 @@ class InflightState:
         self.deadlines.remove(record)
         state.remove_job(record)
         record.subject.open_jobs -= 1
-        self.dirty.add(record.subject)
+        self.dirty[record.subject] = None
 
     def park(
         self, subject: SubjectState, state: LambdaState, sequence: int, parked: Parked
@@ -56,14 +56,14 @@ class InflightState:
         state.add_parked(sequence, parked)
         subject.parked += 1
         self.parked += 1
-        self.dirty.add(subject)
+        self.dirty[subject] = None
         self.wake_at(subject, parked.due_ms)
 
     def unpark(self, subject: SubjectState, state: LambdaState, sequence: int) -> Parked:
         """Take a parked event back."""
         subject.parked -= 1
         self.parked -= 1
-        self.dirty.add(subject)
+        self.dirty[subject] = None
         return state.remove_parked(sequence)
 
     def wake_at(self, subject: SubjectState, due_ms: int) -> None:
@@ -91,5 +91,5 @@ class InflightState:
     def retire(self, subject: SubjectState) -> None:
         """The ping's life has ended: nothing runs and nothing is left to issue."""
         del self.subjects[subject.subject]
-        self.dirty.discard(subject)
+        self.dirty.pop(subject, None)
         self.finished[subject.subject] = subject

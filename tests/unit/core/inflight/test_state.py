@@ -86,9 +86,9 @@ def test_inflight_unparks() -> None:
 def test_inflight_remembers_ended_subjects_until_they_are_stored() -> None:
     inflight = InflightState()
     subject = active(inflight)
-    inflight.dirty.add(subject)
+    inflight.dirty[subject] = None
     inflight.retire(subject)
 
     assert inflight.subjects == {}
-    assert inflight.dirty == set()
+    assert inflight.dirty == {}
     assert inflight.finished == {"S": subject}
