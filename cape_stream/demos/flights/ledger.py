@@ -34,11 +34,7 @@ STORE = {
     "rotations": "INSERT OR IGNORE INTO rotations VALUES (?, ?, ?, ?, ?)",
     "alerts": "INSERT OR IGNORE INTO alerts VALUES (?, ?, ?)",
 }
-COUNTS = """
-SELECT 'delays', count(*) FROM delays
-UNION ALL SELECT 'rotations', count(*) FROM rotations
-UNION ALL SELECT 'alerts', count(*) FROM alerts
-"""
+STORED, REPEATED = "stored", "repeated"
 
 Row = Sequence[object]
 
@@ -72,9 +68,10 @@ class Ledger:
         """Add what is not there yet; count what is."""
         before = database.total_changes
         database.executemany(STORE[topology], rows)
-        repeated = len(rows) - (database.total_changes - before)
-        if repeated:
-            self.note(database, topology, "repeated", repeated)
+        stored = database.total_changes - before
+        self.note(database, topology, STORED, stored)
+        if stored < len(rows):
+            self.note(database, topology, REPEATED, len(rows) - stored)
 
     def note(self, database: sqlite3.Connection, topology: str, what: str, count: int) -> None:
         """Count something for the summary."""
@@ -85,9 +82,9 @@ class Ledger:
         )
 
     def counts(self) -> dict[str, int]:
-        """Events each topology has done."""
-        with self._lock:
-            return dict(self._database.execute(COUNTS).fetchall())
+        """Different events each topology has done."""
+        notes = self.notes()
+        return {topology: notes.get((topology, STORED), 0) for topology in STORE}
 
     def notes(self) -> dict[tuple[str, str], int]:
         """(topology, what) → count."""

@@ -9,16 +9,13 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from cape_stream.demos.flights.departures import DEPARTURES_ALL, make_table
+from cape_stream.demos.flights.ledger import REPEATED, Ledger
 from cape_stream.demos.flights.pace import read_pace
 from cape_stream.demos.flights.proof import Verdict, compare
 from cape_stream.demos.flights.stage import Stage, staged
 from cape_stream.errors import Fatal
-
-if TYPE_CHECKING:
-    from cape_stream.demos.flights.ledger import Ledger
 
 LOOK_EVERY_S = 0.1
 SAY_EVERY_S = 1.0
@@ -77,7 +74,7 @@ def _play(arguments: Namespace, folder: Path) -> int:
     return EXIT_EQUAL if fine else EXIT_UNEQUAL
 
 
-def _watch(stage: Stage, ledger: "Ledger", folder: Path, events: int, say: Say) -> float:
+def _watch(stage: Stage, ledger: Ledger, folder: Path, events: int, say: Say) -> float:
     """Say how far it is, until every topology has every event; how many seconds it took."""
     started_s = said_s = moved_s = time.monotonic()
     said_done = said_jobs = last_done = 0
@@ -105,7 +102,7 @@ def _watch(stage: Stage, ledger: "Ledger", folder: Path, events: int, say: Say) 
 
 
 def _result(
-    backend: str, events: int, wall_s: float, ledger: "Ledger", verdicts: list[Verdict]
+    backend: str, events: int, wall_s: float, ledger: Ledger, verdicts: list[Verdict]
 ) -> dict[str, object]:
     notes = ledger.notes()
     violations = sum(n for (_, what), n in notes.items() if what in VIOLATIONS)
@@ -124,7 +121,7 @@ def _result(
 def _tell(
     result: dict[str, object],
     verdicts: list[Verdict],
-    ledger: "Ledger",
+    ledger: Ledger,
     figures: Mapping[str, int],
     say: Say,
 ) -> None:
@@ -134,7 +131,7 @@ def _tell(
     for verdict in verdicts:
         topology = verdict.topology
         proof = "equal to SQL" if not verdict.differences else f"{verdict.differences:,} DIFFERENT"
-        repeated = notes.get((topology, "repeated"), 0)
+        repeated = notes.get((topology, REPEATED), 0)
         say(
             f"{topology:<10} {counts[topology]:>8,} delivered, {repeated:,} more than once;"
             f" {verdict.final}: {proof}"

@@ -24,6 +24,7 @@ from cape_stream.sdk.pinger import Pinger
 
 MEMBERS = ("dispatcher", "worker", "worker", "refresh")
 """Processes of the demo on Kafka."""
+LOAD_MAX = 1_000
 STOP_TIMEOUT_S = 30
 FIGURES_SUFFIX = ".figures.json"
 
@@ -41,10 +42,15 @@ class Stage(Protocol):
 
 
 def settings_in(folder: Path, kafka: str | None) -> Settings:
-    """Settings of every process of the demo: a quick refresh, so that dropped pings cost little."""
+    """Settings of every process of the demo.
+
+    A quick refresh, so that dropped pings cost little; a low bound on what is in flight, so that
+    jobs do not grow old in the queue.
+    """
     flags: dict[str, object] = {
         "process.data_dir": str(folder),
         "refresh.interval_ms": "500",
+        "engine.load_max": str(LOAD_MAX),
         "worker.concurrency": "4",
     }
     if kafka is not None:
