@@ -23,6 +23,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as KafkaClient
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from cape_stream.adapters.kafka.bounded import run_bounded
 from cape_stream.adapters.kafka.client_log import LOGGER, ClientLog
 from cape_stream.adapters.kafka.failures import (
     MISCONFIGURED,
@@ -38,6 +39,7 @@ from cape_stream.ports.log import Ownership, TopicPartition, Write
 
 ATTEMPT_S = 2.0
 """How long one attempt at a step may take before it is asked for again."""
+STUCK_AFTER_S = 3.0
 PAUSE_S = 0.05
 FULL_QUEUE_WAIT_S = 0.05
 
@@ -73,6 +75,12 @@ class KafkaCommitter:
             self._send_offsets(client, offsets, ownership.metadata)
         except KafkaException as exception:
             self._give_up(client, kafka_error(exception), exception)
+        except TimeoutError as error:
+            # Its thread may be inside the client for ever: leave both alone. The next client has
+            # the same id, so registering it aborts what this one had open.
+            self._client = None
+            LOGGER.warning("committer %s: the client does not answer, it is replaced", self._name)
+            raise Retry("commit: the client does not answer") from error
         self._finish(client)
         return last
 
@@ -80,9 +88,8 @@ class KafkaCommitter:
         """See `Committer.close`."""
         self._is_closed = True
         if self._client is not None:
-            client, self._client = self._client, None
-            client.purge()
-            client.close()
+            self._client.purge()
+            self._client = None
 
     def _ready(self) -> KafkaClient:
         """A client that has registered its transactional id, which ends what the last one left."""
@@ -150,7 +157,12 @@ class KafkaCommitter:
     ) -> None:
         positions = [KafkaPartition(*partition, offset) for partition, offset in offsets.items()]
         if positions:
-            self._insist(lambda: client.send_offsets_to_transaction(positions, metadata, ATTEMPT_S))
+            self._insist(
+                lambda: run_bounded(
+                    lambda: client.send_offsets_to_transaction(positions, metadata, ATTEMPT_S),
+                    STUCK_AFTER_S,
+                )
+            )
 
     def _insist(self, step: Callable[[], None]) -> None:
         """Ask again while the client says that this may help, for a bounded time."""
@@ -186,7 +198,6 @@ class KafkaCommitter:
             # A new client registers the same id, which aborts what this one left open.
             self._client = None
             client.purge()
-            client.close()
         code = error.code()
         if code == KafkaError.MSG_SIZE_TOO_LARGE:
             raise Fatal(

@@ -139,6 +139,7 @@ class KafkaProducer:
         self._channels: dict[tuple[str, int], Channel] = {}
         self._failures: list[FailedSend] = []
         self._is_broken = False
+        self._is_closed = False
         self.sent: Mapping[TopicPartition, int] = Counters(self._channels, lambda c: c.sent)
         self.settled: Mapping[TopicPartition, int] = Counters(self._channels, lambda c: c.settled)
         self.acked_offset: Mapping[TopicPartition, int] = Counters(
@@ -185,6 +186,9 @@ class KafkaProducer:
 
     def close(self) -> None:
         """See `Producer.close`."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self.flush(CLOSE_WAIT_MS)
         self._client.purge()
         self._client.flush(0)
