@@ -6,7 +6,7 @@ It knows the sources, the executions and the changelogs, and nothing of how disp
 |---|---|
 | lost | every event is done by every lambda that wants it |
 | order | an event of an ordered topology begins only after all earlier ones have succeeded |
-| rival | and no job of it begins while an earlier event runs with a token that no success has reached |
+| rival | no job of it begins while an earlier event runs, unless a success overtook that run |
 | dependency | an event begins only after the topologies and lambdas before have done it |
 | input | a lambda gets the output of a successful run of the lambda before, for this very event |
 | payload | a handler gets the source's own bytes |
@@ -82,7 +82,7 @@ class Judge:
         executions = self._by_place.get(place, [])
         wanted = [event for event in events if event.sequence >= topology.start]
         yield from self._lost(place, wanted)
-        yield from _issued_twice(place, executions)
+        yield from _issued_twice(executions)
         payloads = {event.sequence: event.payload for event in events}
         for execution in executions:
             if payloads.get(execution.sequence) != execution.payload:
@@ -120,7 +120,9 @@ class Judge:
                 if execution.sequence < other.start:
                     continue
                 if not self._done_before(place, execution.sequence, execution):
-                    yield _violation("dependency", execution, f"began before {_name(place)} was done")
+                    yield _violation(
+                        "dependency", execution, f"began before {_name(place)} was done"
+                    )
 
     def _wrong_inputs(self, entry: LambdaSpec, executions: list[Execution]) -> Iterator[Violation]:
         for execution in executions:
@@ -165,7 +167,9 @@ class Judge:
                 last = reached.get(at, topology.start - 1)
                 where = f"{row.domain}/{info.subject} {name}"
                 if cursor < last:
-                    yield Violation("backwards", row.ms - START_MS, f"{where} from {last} to {cursor}")
+                    yield Violation(
+                        "backwards", row.ms - START_MS, f"{where} from {last} to {cursor}"
+                    )
                 yield from self._passed(topology, at, last, cursor, row.ms)
                 reached[at] = max(cursor, last)
 
@@ -184,7 +188,7 @@ class Judge:
                     yield Violation("cursor", ms - START_MS, text)
 
 
-def _issued_twice(place: Place, executions: list[Execution]) -> Iterator[Violation]:
+def _issued_twice(executions: list[Execution]) -> Iterator[Violation]:
     first: dict[int, str] = {}
     for execution in executions:
         if execution.attempt == 1:

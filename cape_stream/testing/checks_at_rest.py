@@ -43,9 +43,7 @@ def table_faults(stage: Stage, disks: Iterable[tuple[Disk, Iterable[str]]]) -> I
             wanted = stage.history.last_rows[domain, int(partition)]
             stored = disk.tasks[task].rows
             differing = sorted(
-                key
-                for key in wanted.keys() | stored.keys()
-                if wanted.get(key) != stored.get(key)
+                key for key in wanted.keys() | stored.keys() if wanted.get(key) != stored.get(key)
             )
             if differing:
                 yield f"{disk.folder}, task {task}: {differing} differ from the changelog"

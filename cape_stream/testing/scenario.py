@@ -1,7 +1,7 @@
 """What a seed means: the domains, the load, the faults and the harm of one simulated world.
 
-Each seed switches most dials off and turns the others to where they hurt (swarm testing): a world in
-which everything goes wrong at once hides what a single fault does.
+Each seed switches most dials off and turns the others to where they hurt (swarm testing): a world
+in which everything goes wrong at once hides what a single fault does.
 
 Source: "Swarm Testing", Groce et al., ISSTA 2012.
 """
@@ -51,7 +51,9 @@ class Harm(StrEnum):
     WORKER_KILL = "worker kill"
     WORKER_KILL_BETWEEN = "worker kill between"
     WORKER_STOP = "worker stop"
+    """It wakes up and goes on with jobs that were given to others meanwhile."""
     WORKER_LEAVE = "worker leave"
+    """It hands back what it does not finish in time."""
     JUNK = "junk"
     """Somebody writes bytes, nulls and lies to the topics."""
 
@@ -170,9 +172,7 @@ def _draw_domain(random: Random, name: str) -> DomainSpec:
         _topology(random, "diamond", ["root", "left", "right", "join"]),
     ]
     topologies += [topology for topology in more if random.random() < 0.25]
-    return DomainSpec(
-        name=name, topologies=tuple(topologies), page_limit=random.choice([2, 5, 20])
-    )
+    return DomainSpec(name=name, topologies=tuple(topologies), page_limit=random.choice([2, 5, 20]))
 
 
 _INPUTS = {"store": ("parse",), "left": ("root",), "right": ("root",), "join": ("left", "right")}

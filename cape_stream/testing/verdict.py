@@ -52,12 +52,12 @@ def live_through(scenario: Scenario, codec: Codec) -> Verdict:
 def trace_lines(stage: Stage) -> list[str]:
     """The trace, one line an event, in columns of fixed width.
 
-        12345  d1.2        committed    3 rows
-        │      │           │            └ detail
-        │      │           └ what happened
-        │      └ who: d1.2 is the second process on dispatcher machine 1, w a worker; source,
-        │        pinger, broker; world is who does harm and makes peace
-        └ virtual milliseconds since the world began
+    12345  d1.2        committed    3 rows
+    │      │           │            └ detail
+    │      │           └ what happened
+    │      └ who: d1.2 is the second process on dispatcher machine 1, w a worker; source,
+    │        pinger, broker; world is who does harm and makes peace
+    └ virtual milliseconds since the world began
     """
     return [
         f"{ms - START_MS:>7}  {who:<10}  {what:<12}  {detail}".rstrip()

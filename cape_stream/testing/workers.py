@@ -1,7 +1,7 @@
 """Workers of a simulated world: they take jobs, run handlers that misbehave, and report.
 
-Like the real one, a worker stores the offset of a job when it takes it, so a job is read twice only if
-the worker dies in between; who retries a lost job is the dispatcher.
+Like the real one, a worker stores the offset of a job when it takes it, so a job is read twice only
+if the worker dies in between; who retries a lost job is the dispatcher.
 """
 
 from collections import deque
@@ -165,4 +165,3 @@ class Worker:
                 f"{status.kind} of {status.job_id}: {len(status.done)} done,"
                 f" {len(status.failures)} failed",
             )
-

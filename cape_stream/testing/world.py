@@ -7,6 +7,7 @@ One seed decides everything, so a world can be lived through again, event by eve
 """
 
 from collections.abc import Callable
+from typing import Self
 
 from cape_stream.adapters.simulated import STEADY
 from cape_stream.ports.codec import Codec
@@ -71,7 +72,7 @@ class World:
         """Free the threads under its call stacks."""
         self.stage.timeline.close()
 
-    def __enter__(self) -> "World":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

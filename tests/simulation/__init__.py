@@ -1,0 +1,1 @@
+"""Seeded worlds: whole dispatchers and workers on a log that fails, then heal and must deliver."""
