@@ -68,7 +68,9 @@ class CountingProcessor:
         """Never."""
         return None
 
-    def sweep(self, rows: Iterable[tuple[bytes, bytes]], now_ms: int) -> Effects:
+    def sweep(
+        self, rows: Iterable[tuple[bytes, bytes]], read_rows: RowReader, now_ms: int
+    ) -> Effects:
         """It forgets nothing."""
         return Effects()
 

@@ -6,6 +6,7 @@ row, ``c`` + subject for a cursor info.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import TypeGuard
 from zlib import crc32
 
 from cape_stream.core.effects import OversizedEvent
@@ -155,17 +156,24 @@ class DispatchProcessor:
         """When something expires or is due."""
         return self.scheduler.next_ms()
 
-    def sweep(self, rows: Iterable[tuple[bytes, bytes]], now_ms: int) -> Effects:
+    def sweep(
+        self, rows: Iterable[tuple[bytes, bytes]], read_rows: RowReader, now_ms: int
+    ) -> Effects:
         """Cursor infos: ping every subject with a lagging topology that nothing is done for."""
-        for _, value in rows:
-            info = self._cursors(value)
-            if info is None or self.scheduler.holds(info.subject):
-                continue
-            topologies = self.scheduler.plan.topologies
-            if any(info.cursors.get(t.name, t.start - 1) < info.latest for t in topologies):
+        shown = (self._cursors(value) for _, value in rows)
+        lagging = [info.subject for info in shown if self._lags(info)]
+        for subject, info in self._stored(lagging, read_rows).items():
+            if info is not None and self._lags(info):
                 self._intake.swept_subjects += 1
-                self.scheduler.on_ping(info.subject, info.latest, info, now_ms)
+                self.scheduler.on_ping(subject, info.latest, info, now_ms)
         return self._effects(Effects())
+
+    def _lags(self, info: CursorInfo | None) -> TypeGuard[CursorInfo]:
+        """True if some topology is not where the subject's newest event is."""
+        return info is not None and any(
+            info.cursors.get(topology.name, topology.start - 1) < info.latest
+            for topology in self.scheduler.plan.topologies
+        )
 
     def changes(self, now_ms: int) -> dict[bytes, bytes | None]:
         """Rows as of this moment."""

@@ -233,6 +233,9 @@ class Engine:
     def _tick(self, task: Task, now_ms: int) -> None:
         """Tell a task that time has passed, unless what it wants to send has to wait anyway: while
         the log is away no status can come, so no job must be taken for late."""
+        if task.state is TaskState.CATCHING_UP:
+            # Positions also move over what is no record, such as the end of a transaction.
+            self._start_if_caught_up(task, now_ms)
         if task.state is not TaskState.RUNNING or task.outbox:
             return
         if not self._lease.holds(task, now_ms):
@@ -256,7 +259,7 @@ class Engine:
             task.sweep = None
             task.sweep_due_ms = now_ms + interval_ms
         if rows:
-            self._carry_out(task, processor.sweep(rows, now_ms), now_ms)
+            self._carry_out(task, processor.sweep(rows, task.read_rows, now_ms), now_ms)
             self._changed = True
 
     def _throttle(self, tasks: Sequence[Task], clear: bool) -> None:

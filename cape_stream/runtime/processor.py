@@ -78,8 +78,14 @@ class Processor(Protocol):
         """When `tick` has something to do; None: not before another input."""
         ...
 
-    def sweep(self, rows: Iterable[tuple[bytes, bytes]], now_ms: int) -> Effects:
-        """Some stored rows under `TaskGroup.swept_prefix`, for work that was forgotten."""
+    def sweep(
+        self, rows: Iterable[tuple[bytes, bytes]], read_rows: RowReader, now_ms: int
+    ) -> Effects:
+        """Some stored rows under `TaskGroup.swept_prefix`, for work that was forgotten.
+
+        They may be older than what ``read_rows`` tells: a long scan shows the rows of its begin,
+        and a commit may be on its way.
+        """
         ...
 
     def changes(self, now_ms: int) -> dict[bytes, bytes | None]:

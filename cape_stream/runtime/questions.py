@@ -104,7 +104,7 @@ class Questions:
 
     def _collect(self, call: _Call) -> list[tuple[tuple[Task, EventQuery], Answer]]:
         try:
-            answers = call.pending.result()
+            answers = list(call.pending.result())
             if len(answers) != len(call.asked):
                 reason = f"{len(answers)} answers for {len(call.asked)} queries"
                 return self._give_up(call, reason)

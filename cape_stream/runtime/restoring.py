@@ -1,9 +1,10 @@
 """Which restores run, and what becomes of their results."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 
-from cape_stream.errors import Corrupt, Retry
+from cape_stream.errors import Corrupt, Fatal, Retry
 from cape_stream.ports.background import Background, Pending
 from cape_stream.ports.table import Table
 from cape_stream.runtime.commit import CommitPipeline
@@ -13,6 +14,8 @@ from cape_stream.runtime.task import Task
 
 logger = logging.getLogger(__name__)
 
+REPAIRS_MAX = 5
+"""How often in a row a task's table is rebuilt; after that the changelog itself is at fault."""
 RETRY_MS = 500
 """Pause after a restore that the log's absence ended."""
 
@@ -29,6 +32,8 @@ class Restorer:
         self._restores_max = restores_max
         self._running: dict[str, tuple[Task, Pending[Restored]]] = {}
         self._not_before_ms = 0
+        self._repaired: Counter[str] = Counter()
+        """Task name → rebuilds since it was restored last."""
         self.rows_replayed = 0
         self.repairs: list[str] = []
         """What had to be repaired since the start, one line each."""
@@ -72,9 +77,17 @@ class Restorer:
             self._not_before_ms = now_ms + (error.after_ms or RETRY_MS)
             return False
         except Corrupt as error:
+            self._repaired[name] += 1
+            if self._repaired[name] > REPAIRS_MAX:
+                raise Fatal(
+                    f"{name}: {error}, even after {REPAIRS_MAX} rebuilds: the changelog itself"
+                    f" ({task.changelog.topic}[{task.changelog.partition}]) is damaged; keep it for"
+                    " inspection and restore it from a backup"
+                ) from error
             self._note_repair(f"{name}: {error}: rebuilding the local table")
             self._table.clear(name)
             return False
+        del self._repaired[name]
         if not task.open:
             return False
         self.rows_replayed += restored.rows_replayed
