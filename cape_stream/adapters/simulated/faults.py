@@ -23,6 +23,8 @@ class Faults:
     """A batch of a reader finds the log away."""
     send_fail: float = 0.0
     """The producer gives up a record."""
+    ack_lost: float = 0.0
+    """The log has a record, and the producer gives it up all the same."""
     send_full: float = 0.0
     """The producer's local queue is full for now."""
     source_raise: float = 0.0
@@ -93,6 +95,7 @@ ROUGH = Faults(
     poll_short=0.3,
     read_retry=0.05,
     send_fail=0.01,
+    ack_lost=0.01,
     send_full=0.01,
     source_raise=0.03,
     source_fault=0.03,

@@ -172,7 +172,9 @@ class SimProducer:
             self._settle(parcel, reason=error.reason)
             return
         dice = self._broker.dice
-        if self._broker.timed:
+        if dice.happens(dice.faults.ack_lost):
+            self._settle(parcel, reason="acknowledgement lost by a simulated fault")
+        elif self._broker.timed:
             delay_ms = dice.draw_ms(dice.faults.ack_ms)
             self._broker.timeline.after(delay_ms, lambda: self._settle(parcel, offset=offset))
         else:

@@ -78,3 +78,14 @@ def test_producer_gives_up_what_goes_to_a_topic_that_does_not_exist() -> None:
     producer.poll(0)
 
     assert [send.topic for send in producer.take_failed()] == ["nowhere"]
+
+
+def test_producer_gives_up_what_the_log_has_when_its_acknowledgement_is_lost() -> None:
+    world = SmallWorld(partitions=1, faults=Faults(ack_lost=1.0))
+    producer = world.process("a")[1].producer()
+    producer.send("pings", 0, b"k", b"v")
+    world.run(10)
+    producer.poll(0)
+
+    assert [failed.value for failed in producer.take_failed()] == [b"v"]
+    assert [record.value for record in world.broker.records("pings", 0)] == [b"v"]
