@@ -41,7 +41,9 @@ class Faults:
     fetch_ms: Span = (0, 0)
     """From a record's arrival to a waiting member."""
     heartbeat_ms: Span = (0, 0)
-    """Between two looks of a member at what the group has decided."""
+    """Between two heartbeats of a member; well below the session timeout."""
+    answer_ms: Span = (0, 0)
+    """From a heartbeat to its answer, until which a member that was put out does not know it."""
     send_ms: Span = (0, 0)
     """A sent record's stay in the producer's buffer; it dies with the process."""
     wire_ms: Span = (0, 0)
@@ -74,6 +76,7 @@ CALM = Faults()
 STEADY = Faults(
     fetch_ms=(0, 3),
     heartbeat_ms=(5, 50),
+    answer_ms=(1, 20),
     send_ms=(0, 3),
     wire_ms=(0, 3),
     ack_ms=(0, 3),
@@ -103,6 +106,7 @@ ROUGH = Faults(
     source_partial=0.05,
     fetch_ms=(0, 10),
     heartbeat_ms=(5, 200),
+    answer_ms=(1, 100),
     send_ms=(0, 15),
     wire_ms=(0, 15),
     ack_ms=(0, 15),

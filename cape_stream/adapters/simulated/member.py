@@ -19,7 +19,7 @@ class SimOwnership:
 
 
 class SimMember:
-    """Implements `Member`; every `poll` is also its heartbeat.
+    """Implements `Member`; heartbeats go out, and are answered, during `poll`.
 
     Args:
         broker: the log.
@@ -51,6 +51,9 @@ class SimMember:
         self._paused: set[TopicPartition] = set()
         self._storing: dict[TopicPartition, int] = {}
         self._heartbeat_ms = 0
+        """When it speaks to the group next."""
+        self._answer_ms: int | None = None
+        """When it hears what the group said to that; None while it does not wait for an answer."""
         self._closed = False
 
     def poll(self, max_records: int, timeout_ms: int) -> list[Record]:
@@ -127,18 +130,30 @@ class SimMember:
             raise Retry("the simulated log does not answer this poll")
 
     def _heartbeat(self) -> None:
-        broker = self._broker
+        """Speak to the group, and hear what it answered.
+
+        The answer takes its time, so a process that was stopped for too long goes on for a while
+        with partitions that others own already, as with any real client.
+        """
         self._put_out_silent()
+        now_ms = self._broker.timeline.now_ms
+        if self._answer_ms is None and now_ms >= self._heartbeat_ms:
+            faults, dice = self._broker.dice.faults, self._broker.dice
+            self.seat.seen_ms = now_ms
+            self._heartbeat_ms = now_ms + dice.draw_ms(faults.heartbeat_ms)
+            self._answer_ms = now_ms + (dice.draw_ms(faults.answer_ms) if self._owned else 0)
+        if self._answer_ms is not None and now_ms >= self._answer_ms:
+            self._answer_ms = None
+            self._hear()
+
+    def _hear(self) -> None:
+        """Do what the group wants: leave, join anew, let go, take."""
+        broker = self._broker
         if not self.seat.valid:
             self._lose_all()
             with broker.lock:
                 self.seat = self.group.join(self._topics, broker.timeline.now_ms)
             broker.changed.notify()
-        now_ms = broker.timeline.now_ms
-        self.seat.seen_ms = now_ms
-        if now_ms < self._heartbeat_ms:
-            return
-        self._heartbeat_ms = now_ms + broker.dice.draw_ms(broker.dice.faults.heartbeat_ms)
         target = self.group.target(self.seat)
         if leaving := set(self._owned) - target:
             self._let_go(leaving)
