@@ -25,26 +25,38 @@ class Publisher:
         self._load = stage.scenario.load
         self.healthy = [f"s{number}" for number in range(self._load.subjects)]
         self.poisoned = [f"{POISON}{number}" for number in range(self._load.poisoned)]
+        self.left = 0
+        """Planned events that are not published yet."""
         self._newest: dict[tuple[str, str], int] = {}
 
     def start(self) -> None:
         """Plan every event and the sweeps."""
         stage, load = self._stage, self._load
-        random = stage.dice.random
         for domain in stage.plans:
             for subject in [*self.healthy, *self.poisoned]:
                 at_ms = stage.timeline.now_ms
-                sequence = load.first
                 for _ in range(load.events):
-                    at_ms += random.randint(0, 2 * load.gap_ms)
-                    stage.timeline.at(at_ms, partial(self._publish, domain, subject, sequence))
-                    sequence += random.choice(load.steps)
+                    at_ms += stage.dice.random.randint(0, 2 * load.gap_ms)
+                    stage.timeline.at(at_ms, partial(self._publish_planned, domain, subject))
+                    self.left += 1
         self._sweep()
 
-    def publish_next(self, domain: str, subject: str) -> int:
+    def publish(self, domain: str, subject: str) -> int:
         """One more event of ``subject``, now; its sequence id."""
-        sequence = self._newest[domain, subject] + 1
-        self._publish(domain, subject, sequence)
+        stage, load, random = self._stage, self._load, self._stage.dice.random
+        newest = self._newest.get((domain, subject))
+        sequence = load.first if newest is None else newest + random.choice(load.steps)
+        size = random.randint(0, load.payload_bytes_max)
+        payload = f"{domain}/{subject}/{sequence}:".encode() + b"." * size
+        late_ms = random.randint(0, load.late_ms_max)
+        stage.sources[domain].publish(subject, Event(sequence, payload), late_ms)
+        stage.history.published[domain, subject, sequence] = stage.history.now()
+        self._newest[domain, subject] = sequence
+        stage.note("source", "published", f"{domain}/{subject} {sequence}")
+        if not stage.happens(load.pings_lost):
+            vague = stage.dice.happens(load.pings_vague)
+            for _ in range(1 + stage.happens(load.pings_repeated)):
+                self.ping(domain, subject, None if vague else sequence)
         return sequence
 
     def ping(self, domain: str, subject: str, latest: int | None) -> None:
@@ -54,20 +66,9 @@ class Publisher:
         ping = Ping(subject, latest, stage.timeline.now_ms)
         stage.timeline.after(delay_ms, partial(self._append, domain, ping))
 
-    def _publish(self, domain: str, subject: str, sequence: int) -> None:
-        stage, load, random = self._stage, self._load, self._stage.dice.random
-        size = random.randint(0, load.payload_bytes_max)
-        payload = f"{domain}/{subject}/{sequence}:".encode() + b"." * size
-        late_ms = random.randint(0, load.late_ms_max)
-        stage.sources[domain].publish(subject, Event(sequence, payload), late_ms)
-        stage.history.published[domain, subject, sequence] = stage.history.now()
-        self._newest[domain, subject] = sequence
-        stage.note("source", "published", f"{domain}/{subject} {sequence}")
-        if stage.happens(load.pings_lost):
-            return
-        vague = stage.dice.happens(load.pings_vague)
-        for _ in range(1 + stage.happens(load.pings_repeated)):
-            self.ping(domain, subject, None if vague else sequence)
+    def _publish_planned(self, domain: str, subject: str) -> None:
+        self.left -= 1
+        self.publish(domain, subject)
 
     def _sweep(self) -> None:
         """Ping every subject again: what a refresh does."""

@@ -101,7 +101,7 @@ class World:
         """One more event of every healthy subject."""
         for domain in self.stage.plans:
             for subject in self.publisher.healthy:
-                sequence = self.publisher.publish_next(domain, subject)
+                sequence = self.publisher.publish(domain, subject)
                 self.probes[domain, subject] = sequence
 
     # --- looking -------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class World:
     def _is_finished(self) -> bool:
         """Every event delivered, every cursor at its head, nothing active, everybody at rest."""
         history = self.stage.history
-        if len(history.delivered) < self._deliveries_due():
+        if self.publisher.left or len(history.delivered) < self._deliveries_due():
             return False
         if any(unfinished_rows(self.stage)):
             return False
