@@ -31,11 +31,10 @@ from cape_stream.adapters.avro.wire import (
     NULL,
     POSITIVE,
     QUICK_MISSES,
-    SIGNS,
     UnusualError,
     natural_bytes,
     quick_text,
-    read_natural,
+    read_long,
     read_text,
 )
 from cape_stream.errors import Reject
@@ -177,18 +176,13 @@ class JobCodec:
         if names is None:
             names, at = self._new_job_names(value)
         domain, topology, lambda_id = names
-        partition = value[at]
-        epoch = value[at + 1]
-        if (partition | epoch) & SIGNS:
-            partition, at = read_natural(value, at)
-            epoch, at = read_natural(value, at)
-        else:
-            partition, epoch, at = partition >> 1, epoch >> 1, at + 2
-        timeout_ms, at = read_natural(value, at)
+        partition, at = read_long(value, at)
+        epoch, at = read_long(value, at)
+        timeout_ms, at = read_long(value, at)
         lane = LANE_OF[value[at]]
         subject, at = quick_text(value, at + 1)
         job_id, at = quick_text(value, at)
-        attempt, at = read_natural(value, at)
+        attempt, at = read_long(value, at)
         issued_ms = self._job_stamps.get(value[at : at + STAMP_BYTES])
         if issued_ms is None:
             issued_ms, at = read_stamp(self._job_stamps, value, at)
@@ -197,6 +191,7 @@ class JobCodec:
         events, at = quick_events(value, at)
         if (
             value[at:] != _LAST
+            or (partition | epoch | timeout_ms | attempt) < 0  # one of them is
             or not (timeout_ms and subject and job_id and attempt)
             or attempt > INT32_MAX
             or partition > INT32_MAX

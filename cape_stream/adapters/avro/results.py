@@ -24,7 +24,18 @@ from cape_stream.adapters.avro.wire import (
     read_text,
 )
 from cape_stream.errors import Reject
-from cape_stream.model.status import ERROR_HEAD_CHARS_MAX, EventFailure, FailureClass
+from cape_stream.model.status import (
+    ERROR_HEAD_CHARS_MAX,
+    NO_OUTPUTS,
+    EventFailure,
+    FailureClass,
+)
+
+LAST = END + END + NULL
+"""No outputs, no failures, no token."""
+NO_FAILURES: Sequence[EventFailure] = ()
+ONE = NATURAL[1][0]
+"""Count of a list with one item."""
 
 _CLASS_BYTES = {each: NATURAL[index] for index, each in enumerate(FailureClass)}
 """In the order of the schema's symbols."""
@@ -69,8 +80,21 @@ def add_failures(parts: list[bytes], failures: Sequence[EventFailure]) -> None:
     parts.append(END)
 
 
-def quick_done(value: bytes, at: int) -> tuple[tuple[int, ...], int]:
-    """Read a list of sequence ids."""
+def quick_results(
+    value: bytes, at: int
+) -> tuple[Sequence[int], Mapping[int, bytes], Sequence[EventFailure]]:
+    """Read everything from the list of done events to the end of the record."""
+    done, at = _quick_done(value, at)
+    if value[at:] == LAST:
+        return done, NO_OUTPUTS, NO_FAILURES
+    outputs, at = _quick_outputs(value, at)
+    failures, at = _quick_failures(value, at)
+    if value[at:] != NULL:
+        raise UnusualError
+    return done, outputs, failures
+
+
+def _quick_done(value: bytes, at: int) -> tuple[tuple[int, ...], int]:
     done: list[int] = []
     count, at = read_natural(value, at)
     while count:
@@ -81,8 +105,7 @@ def quick_done(value: bytes, at: int) -> tuple[tuple[int, ...], int]:
     return tuple(done), at
 
 
-def quick_outputs(value: bytes, at: int) -> tuple[Mapping[int, bytes], int]:
-    """Read the list of outputs."""
+def _quick_outputs(value: bytes, at: int) -> tuple[Mapping[int, bytes], int]:
     outputs: dict[int, bytes] = {}
     count, at = read_natural(value, at)
     while count:
@@ -93,8 +116,7 @@ def quick_outputs(value: bytes, at: int) -> tuple[Mapping[int, bytes], int]:
     return outputs, at
 
 
-def quick_failures(value: bytes, at: int) -> tuple[tuple[EventFailure, ...], int]:
-    """Read the list of failures."""
+def _quick_failures(value: bytes, at: int) -> tuple[tuple[EventFailure, ...], int]:
     failures: list[EventFailure] = []
     count, at = read_natural(value, at)
     while count:

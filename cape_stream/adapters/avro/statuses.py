@@ -18,14 +18,15 @@ from cape_stream.adapters.avro.fields import (
 from cape_stream.adapters.avro.framing import Framing, remember
 from cape_stream.adapters.avro.registry import FileRegistry
 from cape_stream.adapters.avro.results import (
+    LAST,
+    NO_FAILURES,
+    ONE,
     add_failures,
     add_outputs,
     add_sequences,
     plain_failure,
     plain_outputs,
-    quick_done,
-    quick_failures,
-    quick_outputs,
+    quick_results,
 )
 from cape_stream.adapters.avro.wire import (
     END,
@@ -36,12 +37,12 @@ from cape_stream.adapters.avro.wire import (
     QUICK_MISSES,
     SIGNS,
     UnusualError,
+    read_long,
     read_natural,
 )
 from cape_stream.errors import Reject
 from cape_stream.model.status import (
     NO_OUTPUTS,
-    EventFailure,
     JobStatus,
     StatusKind,
 )
@@ -53,10 +54,7 @@ _KINDS = tuple(StatusKind)
 """In the order of the schema's symbols."""
 _KIND_BYTES = {kind: NATURAL[index] for index, kind in enumerate(_KINDS)}
 
-_ONE = NATURAL[1][0]
-_LAST = END + END + NULL
-"""No outputs, no failures, no token."""
-_DONE_LAST = END + _LAST
+_DONE_LAST = END + LAST
 """The end of a list of done events, and nothing else."""
 
 _Origin = tuple[str, str, str, int, int, StatusKind]
@@ -156,8 +154,43 @@ class StatusCodec:
                 # that stood before a subject once mean the same whenever they stand there again.
                 head = SUBJECT_SIZES[len(key)] + key
                 at = value.index(head)
-                origin = self._status_origins[value[:at]]
-                return _quick_status(key, value, at + len(head), origin)
+                domain, topology, lambda_id, partition, epoch, kind = self._status_origins[
+                    value[:at]
+                ]
+                at += len(head)
+                size = value[at]
+                end = at + 1 + (size >> 1)
+                attempt = value[end]
+                if (size | attempt) & SIGNS or not (size and attempt):
+                    raise UnusualError
+                job_id = value[at + 1 : end].decode()
+                queued_ms = value[end + 1]
+                if queued_ms & SIGNS:
+                    queued_ms, at = read_natural(value, end + 1)
+                else:
+                    queued_ms, at = queued_ms >> 1, end + 2
+                done: Sequence[int]
+                # Most statuses are of one event that is done: no lists to go through.
+                sequence, end = read_long(value, at + 1)
+                if value[at] == ONE and value[end:] == _DONE_LAST and sequence >= 0:
+                    done, outputs, failures = (sequence,), NO_OUTPUTS, NO_FAILURES
+                else:
+                    done, outputs, failures = quick_results(value, at)
+                return JobStatus(
+                    job_id,
+                    domain,
+                    partition,
+                    key.decode(),
+                    topology,
+                    lambda_id,
+                    epoch,
+                    attempt >> 1,
+                    kind,
+                    done,
+                    outputs,
+                    failures,
+                    queued_ms,
+                )
             except (KeyError, ValueError, *QUICK_MISSES):
                 pass  # the plain path reads it, or says what is wrong
         return self._plain_status(key, value)
@@ -193,51 +226,4 @@ def _origin(status: JobStatus) -> _Origin:
         status.partition,
         status.epoch,
         status.kind,
-    )
-
-
-def _quick_status(key: bytes, value: bytes, at: int, origin: _Origin) -> JobStatus:
-    """Read what follows the subject."""
-    domain, topology, lambda_id, partition, epoch, kind = origin
-    size = value[at]
-    end = at + 1 + (size >> 1)
-    attempt = value[end]
-    queued_ms = value[end + 1]
-    if (size | attempt) & SIGNS or not (size and attempt):
-        raise UnusualError
-    job_id = value[at + 1 : end].decode()
-    if queued_ms & SIGNS:
-        queued_ms, at = read_natural(value, end + 1)
-    else:
-        queued_ms, at = queued_ms >> 1, end + 2
-    done: Sequence[int]
-    if value[at] == _ONE:
-        sequence, at = read_natural(value, at + 1)
-        if value[at]:
-            raise UnusualError
-        done = (sequence,)
-        at += 1
-    else:
-        done, at = quick_done(value, at)
-    outputs = NO_OUTPUTS
-    failures: Sequence[EventFailure] = ()
-    if value[at:] != _LAST:
-        outputs, at = quick_outputs(value, at)
-        failures, at = quick_failures(value, at)
-        if value[at:] != NULL:
-            raise UnusualError
-    return JobStatus(
-        job_id,
-        domain,
-        partition,
-        key.decode(),
-        topology,
-        lambda_id,
-        epoch,
-        attempt >> 1,
-        kind,
-        done,
-        outputs,
-        failures,
-        queued_ms,
     )
