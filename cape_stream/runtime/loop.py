@@ -323,7 +323,9 @@ class Engine:
         renew = any(self._lease.wants_renewal(task, now_ms) for task in ready)
         if not ready or since_ms < self._settings.commit_interval_ms:
             return
-        if clear and (self._changed or renew):
+        # What a commit that failed had taken.
+        left = any(task.unlanded or task.unlanded_writes for task in ready)
+        if clear and (self._changed or renew or left):
             self._pipeline.take(ready, self._member, now_ms, renewal=False)
             self._changed = False
         elif renew:

@@ -320,3 +320,14 @@ def processor_of(engine: Engine, partition: int = 0) -> DispatchProcessor:
     processor = task_of(engine, partition).processor
     assert isinstance(processor, DispatchProcessor)
     return processor
+
+
+def delivered(world: EngineWorld, engine: Engine, subject: str, *sequences: int) -> None:
+    """These events are published, pinged, issued and done."""
+    world.publish(subject, *sequences)
+    world.ping(subject, sequences[-1])
+    world.turn(engine)
+    for job in world.jobs():
+        if job.subject == subject:
+            world.report(job)
+    world.turn(engine)
