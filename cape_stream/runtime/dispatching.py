@@ -242,7 +242,7 @@ class DispatchProcessor:
 
     def _dead_letter_write(self, letter: DeadLetter) -> Write:
         value = self._codec.encode_dead_letter(letter)
-        return Write(self._routing.names.dead_letters, 0, letter.key, value)
+        return Write(self._routing.names.dead_letters, letter.partition, letter.key, value)
 
     def _stored(
         self, subjects: Iterable[str], read_rows: RowReader

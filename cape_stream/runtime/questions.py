@@ -50,6 +50,8 @@ class Questions:
         self._alone: deque[tuple[Task, EventQuery]] = deque()
         """Queries whose call failed: each gets a call of its own."""
         self._calls: list[_Call] = []
+        self._hanging: list[Pending[Sequence[Answer]]] = []
+        """Calls that were given up and have not returned: each still holds a thread."""
         self.counters = SourceCounters()
 
     @property
@@ -70,6 +72,7 @@ class Questions:
                 found = self._collect(call)
             elif now_ms - call.started_ms >= self._settings.source_timeout_ms:
                 self.counters.timed_out_calls += 1
+                self._hanging.append(call.pending)
                 found = self._give_up(call, "no answer within the timeout")
             else:
                 running.append(call)
@@ -82,7 +85,8 @@ class Questions:
         return list(answers.values())
 
     def _start(self, now_ms: int) -> None:
-        while len(self._calls) < self._settings.source_calls_max:
+        self._hanging = [pending for pending in self._hanging if not pending.done()]
+        while len(self._calls) + len(self._hanging) < self._settings.source_calls_max:
             if self._alone:
                 batch = [self._alone.popleft()]
             elif self._waiting:

@@ -26,7 +26,8 @@ class EngineSettings:
     sweep_rows: int = 500
     """Rows per turn that a sweep looks at."""
     source_calls_max: int = 8
-    """Calls to one source at a time."""
+    """Calls to one source at a time, those included that hang: a source of which all calls hang
+    is not asked before one returns, and takes no thread from the others."""
     source_batch_max: int = 200
     """Most queries in one call to a source."""
     source_timeout_ms: int = 30_000

@@ -105,19 +105,20 @@ def _members(folder: Path, kafka: Sequence[str], roles: Sequence[str]) -> Iterat
     try:
         yield members
     finally:
-        for member in members:
-            if member.poll() is None:
-                member.terminate()
-        for member in members:
-            _end(member)
+        end_all(members)
 
 
-def _end(member: Process) -> None:
-    try:
-        member.communicate(timeout=30)
-    except subprocess.TimeoutExpired:
-        member.kill()
-        member.communicate()
+def end_all(members: Sequence[Process]) -> None:
+    """Stop processes in good order, or else by force."""
+    for member in members:
+        if member.poll() is None:
+            member.terminate()
+    for member in members:
+        try:
+            member.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            member.kill()
+            member.communicate()
 
 
 def _wait(folder: Path, share: float, members: Sequence[Process]) -> None:

@@ -103,6 +103,8 @@ class KafkaCommitter:
         timeout_ms = self._settings.transaction_timeout_ms
         config = {
             **self._settings.producer(),
+            # A dead letter holds a whole record of another topic, and what is said of it.
+            "message.max.bytes": 2 * self._settings.record_bytes_max,
             "transactional.id": self._name,
             "transaction.timeout.ms": timeout_ms,
             "message.timeout.ms": timeout_ms,
@@ -201,8 +203,8 @@ class KafkaCommitter:
         code = error.code()
         if code == KafkaError.MSG_SIZE_TOO_LARGE:
             raise Fatal(
-                f"a state record is over the limit of {self._settings.record_bytes_max} bytes "
-                "(record_bytes_max) or of its topic (max.message.bytes): raise the limit"
+                f"a state record is over the limit of {2 * self._settings.record_bytes_max} bytes "
+                "(twice record_bytes_max) or of its topic (max.message.bytes): raise the limit"
             ) from exception
         if code in OUTDATED_MEMBERSHIP or code in REFUSED or code in MISCONFIGURED:
             raise typed(error, "commit") from exception

@@ -1,0 +1,98 @@
+"""Bad records on every topic of a real Kafka: kept, counted, and in nobody's way."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from cape_stream.adapters.avro import AvroCodec
+from cape_stream.model.dead_letter import DeadLetter
+from cape_stream.model.ping import Ping
+from cape_stream.model.subject import partition_of
+from tests.integration import run_app
+from tests.integration.test_kills_on_kafka import APP, Process, end_all
+
+PINGS, STATUSES = "runs.orders.pings", "runs.orders.statuses"
+JOBS, DEAD_LETTERS = "runs.jobs.general", "runs.dead-letters"
+PARTITIONS = 4
+CODEC = AvroCodec()
+HUGE = bytes(range(256)) * 3_906
+"""Almost a megabyte, the most a record may have."""
+FOREIGN = CODEC.encode_dead_letter(DeadLetter("a", 0, 0, "b", None, None))
+
+
+@pytest.mark.timeout(240)
+def test_roles_bury_bad_records_of_every_topic_and_serve_the_next(
+    kafka_bootstrap: str, tmp_path: Path
+) -> None:
+    run_app.fill(tmp_path, subjects=8, events_each=2)
+    kafka = ("--kafka", kafka_bootstrap)
+    apply = run_app.start(tmp_path, "topics", "apply", APP, *kafka, "--replication", "1")
+    assert apply.wait(60) == 0, apply.communicate()[1]
+    sender = Producer({"bootstrap.servers": kafka_bootstrap})
+    good = CODEC.encode_ping(Ping("order-0", 1))
+    owner = partition_of(b"order-0", PARTITIONS)
+    for topic in (PINGS, STATUSES, JOBS):
+        sender.produce(topic, None, b"order-0", owner)
+        sender.produce(topic, None, None, owner)
+        sender.produce(topic, b"\x00\x7f\xff\xff\xff", b"order-0", owner)
+        sender.produce(topic, FOREIGN, b"order-0", owner)
+        sender.produce(topic, HUGE, b"order-0", owner)
+        sender.produce(topic, good[:-1] if topic == PINGS else b"\x01", b"order-0", owner)
+    sender.produce(PINGS, good, b"order-0", (owner + 1) % PARTITIONS)  # on a partition not its own
+    for number in range(1, 8):
+        key = f"order-{number}".encode()
+        ping = CODEC.encode_ping(Ping(f"order-{number}", 1))
+        sender.produce(PINGS, ping, key, partition_of(key, PARTITIONS))
+    sender.flush(20)
+
+    with _members(tmp_path, kafka) as members:
+        for member in members:
+            run_app.wait_for(tmp_path, ["ledger", "audit"], 16, member)
+        letters = list(_letters(kafka_bootstrap))
+
+    assert all(each == [0, 1] for each in run_app.delivered(tmp_path, "audit").values())
+    found = {(each.topic, each.partition, each.offset): each for each in letters}
+    assert len(found) == len(letters)
+    for topic in (PINGS, STATUSES, JOBS):
+        # The second record of each topic has neither key nor value; of the first, which has a key,
+        # nothing can be learnt and nothing is kept.
+        mine = {offset: each for (name, _, offset), each in found.items() if name == topic}
+        assert all(each.partition == owner for each in mine.values())
+        reasons = [mine[offset].reason for offset in sorted(mine)]
+        unknown = next(each for each in mine.values() if each.value == b"\x00\x7f\xff\xff\xff")
+        assert unknown.reason == "unknown schema id 2147483647"
+        assert unknown.key == b"order-0"
+        assert any("foreign schema id" in reason for reason in reasons)
+        assert any(each.value == HUGE for each in mine.values())
+        assert len(reasons) >= 4
+
+
+@contextmanager
+def _members(folder: Path, kafka: Sequence[str]) -> Iterator[list[Process]]:
+    """A dispatcher and a worker; no refresh, so that every event is here because of its ping."""
+    members = [
+        run_app.start(folder, role, APP, *kafka, "--data", str(folder / role), "--quiet")
+        for role in ("dispatcher", "worker")
+    ]
+    try:
+        yield members
+    finally:
+        end_all(members)
+
+
+def _letters(bootstrap: str) -> Iterator[DeadLetter]:
+    """Everything in the dead letter topic."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "judge"})
+    for number in range(PARTITIONS):
+        partition = KafkaPartition(DEAD_LETTERS, number, 0)
+        low, high = consumer.get_watermark_offsets(partition, timeout=10)
+        consumer.assign([partition])
+        while low < high and max(consumer.position([partition])[0].offset, low) < high:
+            for message in consumer.consume(100, 1.0):
+                assert message.error() is None, message.error()
+                yield CODEC.decode_dead_letter(message.value())
+    consumer.close()
