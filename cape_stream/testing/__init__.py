@@ -9,15 +9,14 @@ and faults into a world. `trace_lines` explains the columns of a trace.
 """
 
 from cape_stream.testing.behaviour import Behaviour
-from cape_stream.testing.checks import Judge, Violation
 from cape_stream.testing.scenario import Harm, Load, Scenario, draw_scenario
 from cape_stream.testing.verdict import Verdict, live_through, trace_lines
+from cape_stream.testing.violation import Violation
 from cape_stream.testing.world import World
 
 __all__ = [
     "Behaviour",
     "Harm",
-    "Judge",
     "Load",
     "Scenario",
     "Verdict",

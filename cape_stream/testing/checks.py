@@ -1,6 +1,6 @@
-"""The judge of a world: reads what happened, and says which promise was broken where.
+"""The judge of a world: reads what handlers did, and says which promise was broken where.
 
-It knows the sources, the executions and the changelogs, and nothing of how dispatchers work.
+It knows the sources and the executions, and nothing of how dispatchers work.
 
 | rule | promise |
 |---|---|
@@ -10,35 +10,18 @@ It knows the sources, the executions and the changelogs, and nothing of how disp
 | dependency | an event begins only after the topologies and lambdas before have done it |
 | input | a lambda gets the output of a successful run of the lambda before, for this very event |
 | payload | a handler gets the source's own bytes |
-| cursor | a committed cursor never passes an event that is not done |
-| backwards | a committed cursor never goes back |
 | twice | no event is issued twice as a first attempt |
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from cape_stream.adapters.simulated import SimSource
 from cape_stream.model.event import Event
 from cape_stream.model.topology import DomainSpec, LambdaSpec, TopologySpec
-from cape_stream.ports.codec import Codec
-from cape_stream.runtime.dispatching import CURSOR_PREFIX
 from cape_stream.testing.history import Execution, History, Place
 from cape_stream.testing.stage import START_MS, Stage
-
-
-@dataclass(slots=True, frozen=True)
-class Violation:
-    """A broken promise."""
-
-    rule: str
-    ms: int
-    """When, in virtual milliseconds since the world began."""
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.ms:>7}  {self.rule:<10}  {self.text}"
+from cape_stream.testing.violation import Violation
 
 
 class Judge:
@@ -50,7 +33,6 @@ class Judge:
 
     def __init__(self, stage: Stage) -> None:
         self._history: History = stage.history
-        self._codec: Codec = stage.codec
         self._domains = stage.scenario.domains
         self._sources: Mapping[str, SimSource] = stage.sources
         self._by_place: dict[Place, list[Execution]] = defaultdict(list)
@@ -65,7 +47,6 @@ class Judge:
                 for topology in domain.topologies:
                     for entry in topology.lambdas:
                         found += self._judge_lambda(domain, topology, entry, subject, events)
-        found += self._judge_cursors()
         return sorted(found, key=lambda violation: violation.ms)
 
     # --- executions ----------------------------------------------------------------------------
@@ -95,9 +76,10 @@ class Judge:
             yield from _rivals(executions)
 
     def _lost(self, place: Place, wanted: list[Event]) -> Iterator[Violation]:
+        end_ms = self._history.timeline.now_ms - START_MS
         for event in wanted:
             if (place, event.sequence) not in self._history.delivered:
-                yield Violation("lost", 0, f"{_name(place)} {event.sequence} was never done")
+                yield Violation("lost", end_ms, f"{place.name} {event.sequence} was never done")
 
     def _done_before(self, place: Place, sequence: int, execution: Execution) -> bool:
         moment = self._history.delivered.get((place, sequence))
@@ -120,9 +102,7 @@ class Judge:
                 if execution.sequence < other.start:
                     continue
                 if not self._done_before(place, execution.sequence, execution):
-                    yield _violation(
-                        "dependency", execution, f"began before {_name(place)} was done"
-                    )
+                    yield _violation("dependency", execution, f"began before {place.name} was done")
 
     def _wrong_inputs(self, entry: LambdaSpec, executions: list[Execution]) -> Iterator[Violation]:
         for execution in executions:
@@ -151,41 +131,6 @@ class Judge:
                 if not self._done_before(place, event.sequence, execution):
                     yield _violation("order", execution, f"began before {event.sequence} was done")
                     break
-
-    # --- cursors -------------------------------------------------------------------------------
-
-    def _judge_cursors(self) -> Iterator[Violation]:
-        topologies = {d.name: {t.name: t for t in d.topologies} for d in self._domains}
-        reached: dict[tuple[str, str, str], int] = {}
-        for row in self._history.rows:
-            if not row.key.startswith(CURSOR_PREFIX) or row.value is None:
-                continue
-            info = self._codec.decode_cursors(row.value)
-            for name, cursor in info.cursors.items():
-                at = row.domain, info.subject, name
-                topology = topologies[row.domain][name]
-                last = reached.get(at, topology.start - 1)
-                where = f"{row.domain}/{info.subject} {name}"
-                if cursor < last:
-                    yield Violation(
-                        "backwards", row.ms - START_MS, f"{where} from {last} to {cursor}"
-                    )
-                yield from self._passed(topology, at, last, cursor, row.ms)
-                reached[at] = max(cursor, last)
-
-    def _passed(
-        self, topology: TopologySpec, at: tuple[str, str, str], last: int, cursor: int, ms: int
-    ) -> Iterator[Violation]:
-        domain, subject, name = at
-        for event in self._sources[domain].events.get(subject, ()):
-            if not last < event.sequence <= cursor:
-                continue
-            for entry in topology.lambdas:
-                place = Place(domain, subject, name, entry.lambda_id)
-                moment = self._history.delivered.get((place, event.sequence))
-                if moment is None or moment.ms > ms:
-                    text = f"{_name(place)} stands at {cursor}, {event.sequence} is not done"
-                    yield Violation("cursor", ms - START_MS, text)
 
 
 def _issued_twice(executions: list[Execution]) -> Iterator[Violation]:
@@ -231,10 +176,6 @@ def _overtaken(runner: Execution, execution: Execution, executions: list[Executi
     )
 
 
-def _name(place: Place) -> str:
-    return f"{place.domain}/{place.subject} {place.topology}.{place.lambda_id}"
-
-
 def _violation(rule: str, execution: Execution, text: str) -> Violation:
-    where = f"{_name(execution.place)} {execution.sequence} in job {execution.job_id}"
+    where = f"{execution.place.name} {execution.sequence} in job {execution.job_id}"
     return Violation(rule, execution.began.ms - START_MS, f"{where} try {execution.attempt} {text}")

@@ -22,6 +22,11 @@ class Place(NamedTuple):
     topology: str
     lambda_id: str
 
+    @property
+    def name(self) -> str:
+        """As it stands in traces."""
+        return f"{self.domain}/{self.subject} {self.topology}.{self.lambda_id}"
+
 
 class Moment(NamedTuple):
     """When something happened; moments of one millisecond differ by their order."""

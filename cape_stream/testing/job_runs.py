@@ -117,10 +117,9 @@ class JobRun:
         )
 
     def _note(self, execution: Execution, outcome: Outcome) -> None:
-        place = execution.place
         self._stage.note(
             self._process.name,
             outcome.value,
-            f"{place.domain}/{place.subject} {place.topology}.{place.lambda_id}"
-            f" {execution.sequence} job {execution.job_id} try {execution.attempt}",
+            f"{execution.place.name} {execution.sequence} job {execution.job_id}"
+            f" try {execution.attempt}",
         )

@@ -32,6 +32,11 @@ class Seat(ABC):
         """True while a process sits here, stopped or not."""
         return self.process is not None and self.process.alive
 
+    @property
+    def at_work(self) -> bool:
+        """True while a process sits here and is not stopped."""
+        return self.process is not None and self.process.alive and not self.process.stopped
+
     def start(self) -> None:
         """Start a process now, unless there is one."""
         if self.alive:

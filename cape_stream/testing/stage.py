@@ -70,6 +70,5 @@ class Stage:
         for domain in self.plans:
             names += [self.names.pings(domain), self.names.statuses(domain)]
             names.append(self.names.changelog(domain))
-        for name in names:
+        for name in [*names, self.names.dead_letters]:
             yield TopicSpec(name=name, partitions=self.scenario.partitions, config={})
-        yield TopicSpec(name=self.names.dead_letters, partitions=1, config={})

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cape_stream.ports.codec import Codec
-from cape_stream.testing.checks import Judge, Violation
+from cape_stream.testing.checks import Judge
 from cape_stream.testing.checks_at_rest import late_probes, table_faults, unfinished_rows
+from cape_stream.testing.committed import CommittedJudge
 from cape_stream.testing.scenario import Scenario
 from cape_stream.testing.stage import START_MS, Stage
+from cape_stream.testing.violation import Violation
 from cape_stream.testing.world import World
 
 VIOLATIONS_SHOWN = 12
@@ -45,7 +47,12 @@ def live_through(scenario: Scenario, codec: Codec) -> Verdict:
     """Run one world to its end and judge it."""
     with World(scenario, codec) as world:
         world.run()
-        violations = [*Judge(world.stage).violations(), *_at_rest(world)]
+        violations = [
+            *Judge(world.stage).violations(),
+            *CommittedJudge(world.stage).violations(),
+            *_at_rest(world),
+        ]
+        violations.sort(key=lambda violation: violation.ms)
         return Verdict(scenario.seed, violations, _figures(world), trace_lines(world.stage))
 
 

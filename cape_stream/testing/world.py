@@ -119,6 +119,8 @@ class World:
         history = self.stage.history
         if self.publisher.left or len(history.delivered) < self._deliveries_due():
             return False
+        if not all(seat.at_work for seat in (*self.dispatchers, *self.workers)):
+            return False
         if any(unfinished_rows(self.stage)):
             return False
         return not any(p.load() for seat in self.dispatchers for p in seat.processors())
