@@ -19,7 +19,7 @@ from cape_stream.model.active_row import ActiveRow
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.event import Event
 from cape_stream.model.job import Job
-from cape_stream.model.request import EventPage, EventQuery, QueryFault
+from cape_stream.model.request import EventPage, EventQuery, QueryFault, SchedulingRequest
 from cape_stream.model.status import EventFailure, FailureClass, JobStatus, StatusKind
 from cape_stream.model.topology import DomainSpec, LambdaSpec, Ordering, RetrySpec, TopologySpec
 
@@ -132,6 +132,11 @@ class Desk:
         """The source cannot answer the oldest query of a subject."""
         query = self._take_query(subject, start)
         self.scheduler.on_fault(QueryFault(query, "the source is away"), self.now_ms)
+        self._take_effects()
+
+    def request(self, request: SchedulingRequest) -> None:
+        """A tracker elsewhere asks for jobs."""
+        self.scheduler.on_request(request, self._stored(request.subject), self.now_ms)
         self._take_effects()
 
     def serve(self) -> None:

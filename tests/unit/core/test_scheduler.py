@@ -32,9 +32,7 @@ def worked_example() -> Desk:
     assert desk.out("T1") == [[91]]
     assert desk.out("T2") == []
     events = [event(91), event(99), event(100)]
-    desk.scheduler.on_request(SchedulingRequest("S", 100, 91, 100, events), None, desk.now_ms)
-    effects = desk.scheduler.take_effects()
-    desk.jobs |= {f"J{number}": job for number, job in enumerate(effects.jobs, 2)}
+    desk.request(SchedulingRequest("S", 100, 91, 100, events))
     return desk
 
 
@@ -277,12 +275,7 @@ def test_answer_older_than_what_was_seen_since_does_not_end_a_backlog() -> None:
 
 
 def request(desk: Desk, latest: int, start: int, end: int, *sequences: int) -> None:
-    stored = None if desk.scheduler.holds("S") else desk.infos.get("S")
-    asked = SchedulingRequest("S", latest, start, end, [event(each) for each in sequences])
-    desk.scheduler.on_request(asked, stored, desk.now_ms)
-    effects = desk.scheduler.take_effects()
-    desk.jobs |= {f"J{len(desk.jobs) + n}": job for n, job in enumerate(effects.jobs, 1)}
-    desk.queries += effects.queries
+    desk.request(SchedulingRequest("S", latest, start, end, [event(each) for each in sequences]))
 
 
 def test_request_gives_jobs_only_where_it_holds_the_next_event() -> None:

@@ -1,0 +1,1 @@
+"""Dialogues with a scheduler, in words a support engineer reads."""
