@@ -20,8 +20,8 @@ PINGS, STATUSES = "runs.orders.pings", "runs.orders.statuses"
 JOBS, DEAD_LETTERS = "runs.jobs.general", "runs.dead-letters"
 PARTITIONS = 4
 LETTERS = 14
-"""Five of pings, five of statuses, four of jobs; a value that is null says nothing, so a record that
-has a key and no value is skipped."""
+"""Five of pings, five of statuses, four of jobs. A record with a key and no value says nothing and
+is skipped."""
 CODEC = AvroCodec()
 HUGE = bytes(range(256)) * 3_906
 """Almost a megabyte, the most a record may have."""
