@@ -38,8 +38,8 @@ class Write(NamedTuple):
 
 
 class FailedSend(NamedTuple):
-    """A record the producer gave up. It will not be sent any more; it may be in the log all the same
-    if its acknowledgement was lost."""
+    """A record the producer gave up. It will not be sent any more; it may be in the log all the
+    same if its acknowledgement was lost."""
 
     topic: str
     partition: int

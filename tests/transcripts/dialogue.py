@@ -33,11 +33,24 @@ from tests.desk import Desk, event
 from tests.desk import topology as make_topology
 
 TOLD = {
-    "adopted", "bad_pages", "extra_events", "handed_back", "heartbeats", "ignored_successes",
-    "late_successes", "missing_events", "query_faults", "repeated_events", "source_behind",
-    "stale_pings", "timeouts", "undelivered", "unknown_statuses", "vanished_events",
+    "adopted",
+    "bad_pages",
+    "extra_events",
+    "handed_back",
+    "heartbeats",
+    "ignored_successes",
+    "late_successes",
+    "missing_events",
+    "query_faults",
+    "repeated_events",
+    "source_behind",
+    "stale_pings",
+    "timeouts",
+    "undelivered",
+    "unknown_statuses",
+    "vanished_events",
     "wrong_subject",
-}  # fmt: skip
+}
 """Counters worth a line."""
 
 

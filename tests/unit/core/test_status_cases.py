@@ -68,9 +68,19 @@ class Case:
         done = [int(sequence) for sequence, result in results.items() if result == "ok"]
         attempt = known.attempt if known else 1
         return JobStatus(
-            job_id, "flights", 0, subject, "T1", "only", 2, attempt, StatusKind.RESULTS, done,
-            {}, failures,
-        )  # fmt: skip
+            job_id,
+            "flights",
+            0,
+            subject,
+            "T1",
+            "only",
+            2,
+            attempt,
+            StatusKind.RESULTS,
+            done,
+            {},
+            failures,
+        )
 
 
 def play(case_id: str) -> Case:

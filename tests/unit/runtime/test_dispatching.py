@@ -98,9 +98,16 @@ def owned_by(partition: int, partitions: int) -> str:
 
 def done(job: Job) -> JobStatus:
     return JobStatus(
-        job.job_id, job.domain, job.partition, job.subject, job.topology, job.lambda_id,
-        job.epoch, job.attempt, done=[event.sequence for event in job.events],
-    )  # fmt: skip
+        job.job_id,
+        job.domain,
+        job.partition,
+        job.subject,
+        job.topology,
+        job.lambda_id,
+        job.epoch,
+        job.attempt,
+        done=[event.sequence for event in job.events],
+    )
 
 
 # --- records in ------------------------------------------------------------------------------
