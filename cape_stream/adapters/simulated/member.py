@@ -52,8 +52,9 @@ class SimMember:
         self._storing: dict[TopicPartition, int] = {}
         self._heartbeat_ms = 0
         """When it speaks to the group next."""
-        self._answer_ms: int | None = None
-        """When it hears what the group said to that; None while it does not wait for an answer."""
+        self._answer: tuple[int, bool] | None = None
+        """When it hears what the group said to its last heartbeat, and whether it was a member
+        then; None while it does not wait for an answer."""
         self._closed = False
 
     def poll(self, max_records: int, timeout_ms: int) -> list[Record]:
@@ -137,23 +138,33 @@ class SimMember:
         """
         self._put_out_silent()
         now_ms = self._broker.timeline.now_ms
-        if self._answer_ms is None and now_ms >= self._heartbeat_ms:
+        if self._answer is not None and now_ms >= self._answer[0]:
+            (_, still_in), self._answer = self._answer, None
+            self._hear(still_in=still_in)
+        if self._answer is None and now_ms >= self._heartbeat_ms:
             faults, dice = self._broker.dice.faults, self._broker.dice
             self.seat.seen_ms = now_ms
             self._heartbeat_ms = now_ms + dice.draw_ms(faults.heartbeat_ms)
-            self._answer_ms = now_ms + (dice.draw_ms(faults.answer_ms) if self._owned else 0)
-        if self._answer_ms is not None and now_ms >= self._answer_ms:
-            self._answer_ms = None
-            self._hear()
+            delay_ms = dice.draw_ms(faults.answer_ms) if self._owned else 0
+            if delay_ms:
+                self._answer = now_ms + delay_ms, self.seat.valid
+            else:
+                self._hear(still_in=self.seat.valid)
 
-    def _hear(self) -> None:
-        """Do what the group wants: leave, join anew, let go, take."""
+    def _hear(self, *, still_in: bool) -> None:
+        """Do what the group wants: leave, join anew, let go, take.
+
+        ``still_in``: whether we were members when the heartbeat got there; what has become of us
+        since then, the next one will tell.
+        """
         broker = self._broker
-        if not self.seat.valid:
+        if not still_in:
             self._lose_all()
             with broker.lock:
                 self.seat = self.group.join(self._topics, broker.timeline.now_ms)
             broker.changed.notify()
+        if not self.seat.valid:
+            return
         target = self.group.target(self.seat)
         if leaving := set(self._owned) - target:
             self._let_go(leaving)
