@@ -146,7 +146,9 @@ def _rivals(executions: list[Execution]) -> Iterator[Violation]:
     """A job begins while an earlier event runs that no success has overtaken.
 
     Later events of a job are not judged: a job that waited until it was given up, and runs beside
-    its own successor, holds an older token for all of them.
+    its own successor, holds an older token for all of them. Nor are reissues of an earlier owner:
+    only first attempts lie where a new owner looks for jobs that are out, so it may not know of a
+    reissue that was sent just before the change, and take the success of the attempt before.
     """
     begun: set[str] = set()
     for index, execution in enumerate(executions):
@@ -157,6 +159,7 @@ def _rivals(executions: list[Execution]) -> Iterator[Violation]:
             if (
                 other.sequence < execution.sequence
                 and (other.ended is None or other.ended > execution.began)
+                and not (other.attempt > 1 and other.epoch < execution.epoch)
                 and not _overtaken(other, execution, executions[:index])
             ):
                 yield _violation(
