@@ -8,14 +8,9 @@ from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 
-from rocksdict import (
-    DBCompressionType,
-    IngestExternalFileOptions,
-    Options,
-    Rdict,
-    SstFileWriter,
-    WriteBatch,
-)
+from rocksdict import IngestExternalFileOptions, Rdict, SstFileWriter, WriteBatch
+
+from cape_stream.adapters.rocksdb.store import file_options
 
 FILE_ROWS = 100_000
 FILE_BYTES = 32 << 20
@@ -68,9 +63,7 @@ class BulkLoad:
 
     def _hand_over(self) -> None:
         path = str(self._folder / f"{next(_file_numbers)}.sst")
-        options = Options(raw_mode=True)
-        options.set_compression_type(DBCompressionType.lz4())
-        writer = SstFileWriter(options)
+        writer = SstFileWriter(file_options())
         writer.open(path)
         prefix, rows = self._prefix, self._rows
         for key in sorted(rows):
