@@ -18,9 +18,13 @@ class Lease:
         self.renew_ms = self.valid_ms // 3
         """An idle task renews its proof when it is this old."""
 
+    def ends_ms(self, task: Task) -> int:
+        """When the task's present proof stops allowing it to publish; 0 while there is none."""
+        return 0 if task.proof_ms is None else task.proof_ms + self.valid_ms
+
     def holds(self, task: Task, now_ms: int) -> bool:
         """True if the task may publish now."""
-        return task.proof_ms is not None and now_ms - task.proof_ms < self.valid_ms
+        return now_ms < self.ends_ms(task)
 
     def wants_renewal(self, task: Task, now_ms: int) -> bool:
         """True if a commit should be made for the proof alone."""

@@ -178,7 +178,7 @@ class Engine:
     def _carry_out(self, task: Task, effects: Effects, now_ms: int) -> None:
         """In the order the `Effects` type states."""
         if effects.outputs:
-            if task.outbox or not self._lease.holds(task, now_ms):
+            if task.outbox:
                 task.outbox.extend(effects.outputs)
             else:
                 self._send(task, effects.outputs)
@@ -188,9 +188,16 @@ class Engine:
             self._questions[task.group.name].ask(task, effects.queries)
 
     def _send(self, task: Task, outputs: Sequence[Write]) -> None:
+        """Hand outputs to the producer while the proof is young; what is left has to wait.
+
+        The clock is read for each: the process may be stopped between any two of them, and the
+        time at which this turn began says nothing about that.
+        """
         send = self._producer.send
+        now_ms = self._clock.now_ms
+        ends_ms = self._lease.ends_ms(task)
         for index, (topic, partition, key, value) in enumerate(outputs):
-            if not send(topic, partition, key, value):
+            if now_ms() >= ends_ms or not send(topic, partition, key, value):
                 task.outbox.extend(outputs[index:])
                 self.counters.outputs += index
                 return

@@ -17,6 +17,7 @@ from cape_stream.model.topology import DomainSpec, LambdaSpec, TopologySpec
 from cape_stream.runtime.dispatching import DispatchProcessor
 from cape_stream.runtime.lease import Lease
 from cape_stream.runtime.settings import EngineSettings
+from cape_stream.runtime.task import Task
 from cape_stream.testing import Behaviour, Harm, Load, Scenario, live_through
 from cape_stream.testing.scenario import BROKER, RETRY
 
@@ -76,7 +77,8 @@ def no_adoption(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lease, "holds", lambda _, task, now_ms: task.proof_ms is not None)
+    ends: Callable[[Lease, Task], int] = Lease.ends_ms
+    monkeypatch.setattr(Lease, "ends_ms", lambda lease, task: ends(lease, task) * 1_000)
 
 
 def no_fencing(monkeypatch: pytest.MonkeyPatch) -> None:

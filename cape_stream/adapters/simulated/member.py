@@ -168,6 +168,10 @@ class SimMember:
         target = self.group.target(self.seat)
         if leaving := set(self._owned) - target:
             self._let_go(leaving)
+        self._take_free(target)
+
+    def _take_free(self, target: set[TopicPartition]) -> None:
+        """Take what nobody holds, unless the group has put us out while we let go."""
         # A position is known once no open transaction can still move the committed offset.
         arriving = [p for p in self.group.free(target) if not self.group.undecided(p)]
         if self.seat.valid and arriving:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cape_stream.adapters.simulated.broker import Broker
 from cape_stream.adapters.simulated.process import SimProcess
-from cape_stream.adapters.simulated.timeline import Signal
+from cape_stream.adapters.simulated.timeline import ProcessKilled, Signal
 from cape_stream.errors import Reject, Retry
 from cape_stream.ports.log import FailedSend, TopicPartition
 
@@ -69,32 +69,16 @@ class SimProducer:
         self._waiting = 0
 
     def send(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> bool:
-        """See `Producer.send`."""
+        """See `Producer.send`; the process dies or is stopped after it, if its time has come.
+
+        Not before: whatever its caller has looked at last, such as a lease, still holds. In a
+        real process there are some hundred nanoseconds in between, which nothing can guard.
+        """
+        if not self._process.alive:
+            raise ProcessKilled
+        accepted = self._accept(topic, partition, key, value)
         self._process.touch()
-        size = len(value or b"")
-        settings = self._broker.settings
-        if size > settings.record_bytes_max:
-            raise Reject(f"record of {size} bytes is over the limit {settings.record_bytes_max}")
-        dice = self._broker.dice
-        if self._waiting >= settings.producer_records_max or dice.happens(dice.faults.send_full):
-            return False
-        to = TopicPartition(topic, partition)
-        lane = self._lanes.get(to)
-        if lane is None:
-            lane = self._lanes[to] = Lane(to)
-            self._sent[to] = self._settled[to] = 0
-        parcel = Parcel(key, value, self._broker.timeline.now_ms)
-        lane.unsettled.append(parcel)
-        lane.buffered.append(parcel)
-        self._sent[to] += 1
-        self._waiting += 1
-        if self._broker.timed:
-            now_ms = parcel.sent_ms
-            lane.handed_ms = max(lane.handed_ms, now_ms + dice.draw_ms(dice.faults.send_ms))
-            self._broker.timeline.at(lane.handed_ms, lambda: self._hand_over(lane))
-        else:
-            self._hand_over(lane)
-        return True
+        return accepted
 
     def poll(self, timeout_ms: int) -> None:
         """See `Producer.poll`."""
@@ -124,6 +108,32 @@ class SimProducer:
         """See `Producer.close`."""
         if self._process.alive:
             self.flush(CLOSE_WAIT_MS_MAX)
+
+    def _accept(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> bool:
+        size = len(value or b"")
+        settings = self._broker.settings
+        if size > settings.record_bytes_max:
+            raise Reject(f"record of {size} bytes is over the limit {settings.record_bytes_max}")
+        dice = self._broker.dice
+        if self._waiting >= settings.producer_records_max or dice.happens(dice.faults.send_full):
+            return False
+        to = TopicPartition(topic, partition)
+        lane = self._lanes.get(to)
+        if lane is None:
+            lane = self._lanes[to] = Lane(to)
+            self._sent[to] = self._settled[to] = 0
+        parcel = Parcel(key, value, self._broker.timeline.now_ms)
+        lane.unsettled.append(parcel)
+        lane.buffered.append(parcel)
+        self._sent[to] += 1
+        self._waiting += 1
+        if self._broker.timed:
+            now_ms = parcel.sent_ms
+            lane.handed_ms = max(lane.handed_ms, now_ms + dice.draw_ms(dice.faults.send_ms))
+            self._broker.timeline.at(lane.handed_ms, lambda: self._hand_over(lane))
+        else:
+            self._hand_over(lane)
+        return True
 
     def _harvest(self) -> bool:
         """Count what is settled, in order per partition."""
