@@ -3,18 +3,20 @@
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from cape_stream.adapters.kafka.log import KafkaLog
 from cape_stream.adapters.kafka.settings import KafkaSettings
-from cape_stream.ports.log import Member, Record, TopicPartition, TopicSpec, Watermarks
+from cape_stream.errors import Retry
+from cape_stream.ports.log import Producer, Record, TopicPartition, TopicSpec, Watermarks
 
 WAIT_S = 45.0
 """How long the tests wait for a thing that takes seconds on an idle machine."""
 
 
-def settings(bootstrap: str, **changes: object) -> KafkaSettings:
+def settings(bootstrap: str, **changes: Any) -> KafkaSettings:
     """Settings for a test broker."""
-    return KafkaSettings(bootstrap_servers=bootstrap, **changes)  # type: ignore[arg-type]  # tests name real fields
+    return KafkaSettings(bootstrap_servers=bootstrap, **changes)
 
 
 def new_name(kind: str) -> str:
@@ -40,9 +42,9 @@ class Seat:
         self.repositions: list[tuple[TopicPartition, int, Watermarks]] = []
         self.owned: set[TopicPartition] = set()
         self.records: list[Record] = []
-        self.on_revoked: Callable[[], None] | None = None
+        self.on_revoked: Callable[[], object] | None = None
         self._resumes = resumes
-        self.member: Member = log.member(group, topics, self)
+        self.member = log.member(group, topics, self)
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> None:
         self.events.append(("assigned", list(partitions)))
@@ -95,6 +97,26 @@ def wait_until(done: Callable[[], bool], wait_s: float = WAIT_S) -> None:
         time.sleep(0.02)
 
 
+def read_values(log: KafkaLog, topic: str) -> list[bytes | None]:
+    """All committed values of the topic's only partition, once the log lets us read it."""
+    partition, found = TopicPartition(topic, 0), list[bytes | None]()
+    reader = log.reader()
+
+    def is_read() -> bool:
+        found.clear()
+        try:
+            kept = reader.watermarks(partition)
+            for batch in reader.read(partition, kept.low, kept.high):
+                found.extend(record.value for record in batch)
+        except Retry:
+            return False
+        return True
+
+    wait_until(is_read)
+    reader.close()
+    return found
+
+
 def send_all(log: KafkaLog, topic: str, partition: int, values: Sequence[bytes]) -> None:
     """Append ``values`` and wait until they are acknowledged."""
     producer = log.producer()
@@ -103,3 +125,24 @@ def send_all(log: KafkaLog, topic: str, partition: int, values: Sequence[bytes])
     assert producer.flush(10_000)
     assert producer.take_failed() == []
     producer.close()
+
+
+def settle(producer: Producer) -> None:
+    """Wait until everything sent is acknowledged or given up."""
+
+    def is_settled() -> bool:
+        producer.poll(20)
+        return dict(producer.sent) == dict(producer.settled)
+
+    wait_until(is_settled)
+
+
+def arrival(producer: Producer, topic: str, value: bytes) -> Callable[[], bool]:
+    """Sends the record; whether it arrived. Again and again, on a machine that is slow today."""
+
+    def arrives() -> bool:
+        assert producer.send(topic, 0, b"key", value)
+        settle(producer)
+        return not producer.take_failed()
+
+    return arrives

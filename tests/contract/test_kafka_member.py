@@ -1,7 +1,7 @@
 """What only a real Kafka can show about members; the shared promises are in the log contract."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -45,6 +45,11 @@ def log_with_short_patience(kafka_bootstrap: str) -> Iterator[KafkaLog]:
     log.close()
 
 
+def sharing(seats: list[Seat], count: int) -> Callable[[], bool]:
+    """Whether each has so many partitions."""
+    return lambda: all(len(seat.owned) == count for seat in seats)
+
+
 def delete_below(bootstrap: str, partition: TopicPartition, low: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.delete_records([KafkaPartition(*partition, low)]).values():
@@ -59,7 +64,7 @@ def test_members_get_the_same_partition_numbers_of_all_topics(log: KafkaLog) -> 
 
     for size in (2, 3):
         seats.append(Seat(log, group, topics))
-        poll_until(lambda n=size: all(len(s.owned) == 12 // n for s in seats), *seats)  # type: ignore[misc]  # default binds the loop variable
+        poll_until(sharing(seats, 12 // size), *seats)
         for seat in seats:
             assert all(
                 {TopicPartition(topic, n) for topic in topics} <= seat.owned for n in seat.numbers
@@ -95,7 +100,7 @@ def test_member_commits_from_inside_revoked(log: KafkaLog) -> None:
     send_all(log, topic, 0, [b"a", b"b", b"c"])
     first, committer = Seat(log, group, [topic]), log.committer(new_name("committer"))
     poll_until(lambda: len(first.records) == 3, first)
-    first.on_revoked = lambda: committer.commit(  # type: ignore[assignment]  # the result is of no use here
+    first.on_revoked = lambda: committer.commit(
         [Write(changelog, 0, b"k", b"v")], {partition: 2}, first.member.ownership()
     )
 

@@ -17,6 +17,7 @@ from cape_stream.errors import Retry
 from cape_stream.ports.log import MemberListener, TopicSpec
 
 LOOK_AGAIN_S = 0.05
+METADATA_AGE_MS_MAX = 500
 BROKER_DEFAULT = -1
 """Replication factor: as the cluster is set up."""
 
@@ -27,7 +28,9 @@ class KafkaLog:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._timeout_s = settings.request_timeout_ms / 1_000
-        self._admin = AdminClient(settings.connection(), logger=ClientLog("admin"))
+        # A cached leader that has changed would be asked in vain until the cache is old: keep none.
+        config = {**settings.connection(), "metadata.max.age.ms": METADATA_AGE_MS_MAX}
+        self._admin = AdminClient(config, logger=ClientLog("admin"))
 
     def create_topics(self, topics: Sequence[TopicSpec]) -> None:
         """See `Log.create_topics`; returns when every broker asked knows them.

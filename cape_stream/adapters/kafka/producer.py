@@ -61,6 +61,7 @@ class Run:
             self.fail(message.key(), message.value(), error)
 
     def fail(self, key: bytes | None, value: bytes | None, error: KafkaError) -> None:
+        """One of its records was given up; what follows belongs to the next run."""
         if not self.failed:
             self.in_order = self.acked
         self.failed += 1
@@ -88,6 +89,7 @@ class Channel:
         self.run = Run(self)
 
     def fail(self, run: Run, key: bytes | None, value: bytes | None, error: KafkaError) -> None:
+        """Note it, and open the next run."""
         topic, partition = self.partition
         reason = f"{error.name()}: {error.str()}"
         self._failures.append(FailedSend(topic, partition, key, value, reason))
@@ -97,10 +99,12 @@ class Channel:
 
     @property
     def sent(self) -> int:
+        """Records the client took."""
         return self._done + sum(run.sent for run in self._ended) + self.run.sent
 
     @property
     def settled(self) -> int:
+        """Of those, how many are settled, from the first one on without a gap."""
         while self._ended and self._ended[0].is_settled:
             self._done += self._ended.popleft().sent
         return self._done + (self._ended[0] if self._ended else self.run).settled
