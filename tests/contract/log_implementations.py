@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from cape_stream.adapters.embedded import EmbeddedLog, EmbeddedSettings
 from cape_stream.adapters.kafka import GroupProtocol, KafkaLog, KafkaSettings
+from cape_stream.adapters.simulated import Broker, SimLog
 from cape_stream.ports.log import Log, Producer, TopicPartition
 
 
@@ -137,6 +138,34 @@ def _kafka(
     return opened
 
 
+class SimulatedUnderTest:
+    """The twin in memory, on a timeline that only the test moves."""
+
+    def __init__(self) -> None:
+        self._broker = Broker()
+        self.log: SimLog = SimLog(self._broker)
+
+    def reopen(self) -> None:
+        self.log.close()
+        self.log = SimLog(self._broker)
+
+    def truncate(self, partition: TopicPartition, low: int) -> None:
+        self._broker.delete_records(*partition, low)
+
+    def pass_session_timeout(self, meanwhile: Callable[[], None]) -> None:
+        timeline = self._broker.timeline
+        timeline.run_until(timeline.now_ms + self.log.session_timeout_ms + 1)
+        meanwhile()
+
+    def stalled_producer(self) -> Producer:
+        raise NotImplementedError
+
+
+@contextmanager
+def _simulated(request: pytest.FixtureRequest, path: Path) -> Iterator[LogUnderTest]:
+    yield SimulatedUnderTest()
+
+
 LOGS = [
     pytest.param(
         LogImplementation(
@@ -144,6 +173,18 @@ LOGS = [
             cannot={"full queue": "send writes a full buffer itself, so it is never refused"},
         ),
         id="embedded",
+    ),
+    pytest.param(
+        LogImplementation(
+            open=_simulated,
+            cannot={
+                "full queue": "a plain twin answers at once; worlds draw full queues",
+                "waiting poll": "outside a fiber of a world nothing waits",
+                "no proof without membership": "a closed member still has its last seat",
+                "proof of one claim": "a seat is not renewed by a partition that comes back",
+            },
+        ),
+        id="simulated",
     ),
     pytest.param(LogImplementation(open=_kafka("consumer")), id="kafka", marks=pytest.mark.kafka),
     pytest.param(

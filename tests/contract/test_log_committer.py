@@ -3,7 +3,6 @@
 import threading
 
 from cape_stream.ports.log import TopicPartition, Write
-from tests.contract.implementations import needs
 from tests.contract.log_stage import Consumer, Stage, numbered
 
 
@@ -135,7 +134,6 @@ def test_commit_keeps_order_and_completeness_when_it_is_large(stage: Stage) -> N
     assert again.positions_when_assigned == offsets
 
 
-@needs("threads")
 def test_commit_from_another_thread_while_the_member_polls(stage: Stage) -> None:
     """The commit must not stand in the loop's way, so it runs beside it."""
     consumer, topic, _ = _owner(stage, records=200)

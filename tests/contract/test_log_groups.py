@@ -232,6 +232,7 @@ def test_commit_is_fenced_when_its_partition_has_moved(stage: Stage) -> None:
     stage.commit(committer, [], {kept: 5}, first.member.ownership())
 
 
+@needs("proof of one claim")
 def test_commit_is_fenced_when_the_proof_is_from_before_the_partition_came_back(
     stage: Stage,
 ) -> None:

@@ -78,7 +78,7 @@ def test_poll_returns_nothing_when_there_is_nothing(stage: Stage) -> None:
     assert consumer.member.poll(10, 10) == []
 
 
-@needs("threads")
+@needs("waiting poll")
 def test_poll_returns_when_a_record_arrives_meanwhile(stage: Stage) -> None:
     """A waiting poll is woken by another thread's send, though nobody polls the producer."""
     topic = stage.topic()
@@ -315,7 +315,7 @@ def test_poll_delivers_backlog_and_news_without_a_gap(stage: Stage) -> None:
 
 
 def test_close_ends_the_membership(stage: Stage) -> None:
-    """It is told what leaves, may close twice, and has no proof of ownership any more."""
+    """It is told what leaves, and may close twice."""
     topic = stage.topic(partitions=2)
     consumer = stage.join(stage.name("group"), [topic])
     stage.own(consumer, TopicPartition(topic, 0), TopicPartition(topic, 1))
@@ -325,5 +325,16 @@ def test_close_ends_the_membership(stage: Stage) -> None:
 
     assert consumer.owned == set()
     assert stage.told[-1].what == "revoked"
+
+
+@needs("no proof without membership")
+def test_ownership_is_fenced_when_the_member_was_closed(stage: Stage) -> None:
+    """There is nothing left that a proof could vouch for."""
+    topic = stage.topic()
+    consumer = stage.join(stage.name("group"), [topic])
+    stage.own(consumer, TopicPartition(topic, 0))
+
+    consumer.member.close()
+
     with pytest.raises(Fenced):
         consumer.member.ownership()
