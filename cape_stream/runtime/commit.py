@@ -114,7 +114,7 @@ class CommitPipeline:
             if acked is not None:
                 task.bounds[topic] = max(task.bounds.get(topic, 0), acked + 1)
         if task.unlanded or commit.extra[task.name] or not task.claimed:
-            commit.meta[task.name] = TaskMeta(task.epoch, dict(task.bounds)).encode()
+            commit.meta[task.name] = _meta_of(task, now_ms)
             task.claimed = True
 
     def turn(self) -> Commit | None:
@@ -181,3 +181,7 @@ class CommitPipeline:
                 task.unlanded_writes = commit.extra[task.name] + task.unlanded_writes
             if task.proof_ms is None:
                 task.claimed = False
+
+
+def _meta_of(task: Task, now_ms: int) -> bytes:
+    return TaskMeta(task.epoch, dict(task.bounds), now_ms).encode()

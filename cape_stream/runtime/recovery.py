@@ -14,8 +14,9 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from cape_stream.errors import Corrupt
 from cape_stream.ports.clock import Clock
-from cape_stream.ports.log import Log, Reader, Record, TopicPartition
+from cape_stream.ports.log import Log, Reader, Record, TopicPartition, Watermarks
 from cape_stream.ports.table import Table
 from cape_stream.runtime.processor import Processor, TaskGroup, TaskId
 
@@ -23,6 +24,10 @@ META_KEY = b"\x00meta"
 """The engine's own row of a task; processors' row keys do not begin with a zero byte."""
 BULK_RECORDS = 50_000
 """From this many changelog offsets on the table is loaded in bulk."""
+DAY_MS = 86_400_000
+LOCAL_AGE_MAX_MS = 3 * DAY_MS
+"""A local table that nobody has written for longer is rebuilt: compaction drops tombstones after
+seven days (`topics/changelog.toml`), and with them the news of rows that ended."""
 
 
 class RestoreCancelledError(Exception):
@@ -37,18 +42,25 @@ class TaskMeta:
     """Epoch of the last owner that committed."""
     bounds: dict[str, int] = field(default_factory=dict)
     """Output topic → offset from which on outputs may be unaccounted for in the rows."""
+    written_ms: int = field(default=0, compare=False)
+    """When this was taken, Unix milliseconds; 0 in rows of releases that did not say."""
 
     def encode(self) -> bytes:
         """As a row value."""
-        return json.dumps({"epoch": self.epoch, "bounds": self.bounds}).encode()
+        fields = {"epoch": self.epoch, "bounds": self.bounds, "written_ms": self.written_ms}
+        return json.dumps(fields).encode()
 
     @staticmethod
     def decode(value: bytes | None) -> "TaskMeta":
-        """From a row value; an absent one is a task nobody ever owned."""
+        """From a row value; an absent one is a task nobody ever owned. Raises Corrupt."""
         if value is None:
             return TaskMeta()
-        fields = json.loads(value)
-        return TaskMeta(int(fields["epoch"]), {k: int(v) for k, v in fields["bounds"].items()})
+        try:
+            fields = json.loads(value)
+            bounds = {str(topic): int(offset) for topic, offset in fields["bounds"].items()}
+            return TaskMeta(int(fields["epoch"]), bounds, int(fields.get("written_ms", 0)))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise Corrupt(f"the engine's own row does not decode: {error!r}") from error
 
 
 @dataclass(slots=True)
@@ -110,12 +122,8 @@ class Recovery:
         changelog = TopicPartition(group.changelog, task.partition)
         kept = reader.watermarks(changelog)
         start = self._table.position(name)
-        repaired: str | None = None
-        if start is not None and not kept.low <= start <= kept.high:
-            repaired = (
-                f"{name}: local table stands at offset {start} of {changelog.topic}"
-                f"[{changelog.partition}], which keeps {kept.low} to {kept.high}: rebuilding it"
-            )
+        repaired = None if start is None else self._fault(name, start, changelog, kept)
+        if repaired is not None:
             start = None
         if start is None:
             self._table.clear(name)
@@ -137,6 +145,22 @@ class Recovery:
                 self._table.write(name, rows, start)
         self._table.write(name, {}, kept.high)
         return count, repaired
+
+    def _fault(
+        self, name: str, start: int, changelog: TopicPartition, kept: Watermarks
+    ) -> str | None:
+        """Why the local table cannot be brought up to date, or None."""
+        where = f"offset {start} of {changelog.topic}[{changelog.partition}]"
+        if not kept.low <= start <= kept.high:
+            return (
+                f"{name}: local table stands at {where}, which keeps {kept.low} to {kept.high}:"
+                " rebuilding it"
+            )
+        meta = TaskMeta.decode(self._table.get_many(name, [META_KEY])[0])
+        age_ms = self._clock.now_ms() - meta.written_ms
+        if meta.written_ms and age_ms > LOCAL_AGE_MAX_MS:
+            return f"{name}: local table at {where} is {age_ms // DAY_MS} days old: rebuilding it"
+        return None
 
     def _adopt(
         self,

@@ -147,6 +147,8 @@ class Slot:
             return failed_outcome(sequences, FailureClass.TRANSIENT, text)
         if handler.is_async:
             self._future = context.loop.start(handler.run_async(job, deadline_ms, context.clock))
+            if not self._running:
+                self._future.cancel()  # handed back before there was anything to cancel
             try:
                 return self._future.result()
             except CancelledError:

@@ -3,11 +3,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pytest
 
 from cape_stream.adapters.simulated import MemoryTable, SimClock, SimLog
+from cape_stream.errors import Corrupt
 from cape_stream.ports.log import Record, TopicPartition, TopicSpec
 from cape_stream.runtime import recovery
 from cape_stream.runtime.counting import CountingProcessor
 from cape_stream.runtime.processor import RowReader, TaskGroup, TaskId
 from cape_stream.runtime.recovery import (
+    DAY_MS,
+    LOCAL_AGE_MAX_MS,
     META_KEY,
     Recovery,
     RestoreCancelledError,
@@ -78,6 +81,25 @@ def test_meta_goes_through_its_row() -> None:
 
     assert TaskMeta.decode(meta.encode()) == meta
     assert TaskMeta.decode(None) == TaskMeta(0, {})
+
+
+@pytest.mark.parametrize("value", [b"", b"{}", b"[]", b'{"epoch": "x", "bounds": {}}', b"\xff"])
+def test_meta_that_is_none_is_corrupt(value: bytes) -> None:
+    with pytest.raises(Corrupt, match="engine's own row"):
+        TaskMeta.decode(value)
+
+
+def test_restore_rebuilds_a_table_that_is_older_than_the_tombstones_are_kept() -> None:
+    desk = Desk()
+    desk.write({b"a1": b"x", META_KEY: TaskMeta(4, {}, 1).encode()})
+    desk.restore()
+    desk.broker.timeline.run_until(LOCAL_AGE_MAX_MS + DAY_MS)
+    desk.table.write("words-0", {b"a9": b"its tombstone was compacted away"}, 2)
+    restored, witness = desk.restore()
+
+    assert restored.repaired is not None
+    assert "days old" in restored.repaired
+    assert witness.rows == {b"a1": b"x"}
 
 
 def test_restore_of_a_task_nobody_owned_is_empty_and_of_epoch_one() -> None:
