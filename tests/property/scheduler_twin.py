@@ -5,7 +5,7 @@ finds by looking through everything that ever happened to a subject.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cape_stream.core.inflight.lambda_state import LambdaState
 from cape_stream.core.inflight.subject import SubjectState
@@ -45,6 +45,8 @@ class Twin:
     """Whose first attempt an event was in; a job the log never got does not count."""
     expires_ms: dict[str, int] = field(default_factory=dict)
     """Jobs that are out, and when they expire."""
+    stored: dict[tuple[str, int], Marks] = field(default_factory=dict)
+    """The marks as of the last commit."""
     _seen_jobs: int = 0
 
     @property
@@ -136,6 +138,7 @@ class Twin:
         for (subject, place), done in before.items():
             lost = [each for each in done if not self._still_done(subject, place, each)]
             assert not lost, f"{subject}, lambda {place}: {lost} had been done before the crash"
+        self._check_not_revived()
 
     def _take_over(
         self, state: SubjectState, plan: LambdaPlan, entry: LambdaState, names: dict[str, str]
@@ -160,6 +163,24 @@ class Twin:
             marks[sequence] = Mark("done", 1)
             return self.desk.peek(subject)[place] >= sequence
         return False
+
+    def commit(self) -> None:
+        """What is now is what a crash will go back to."""
+        self.stored = {
+            key: {each: replace(mark) for each, mark in marks.items()}
+            for key, marks in self.marks.items()
+        }
+
+    def _check_not_revived(self) -> None:
+        """A job that had ended before the commit must not be out again after a crash."""
+        for key, marks in self.stored.items():
+            for sequence, was in marks.items():
+                mark = self.marks.get(key, {}).get(sequence)
+                if mark is None or mark.state != "out" or was.state == "out":
+                    continue
+                attempt = self.desk.jobs[mark.job].attempt
+                is_newer = was.state == "parked" and attempt > was.attempts
+                assert is_newer, f"{key} {sequence} is out in {mark.job}, it had been {was}"
 
     # --- what has to hold ----------------------------------------------------------------------
 

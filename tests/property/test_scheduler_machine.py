@@ -170,6 +170,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         if names:
             self.report(names[pick % len(names)], failing)
 
+    @precondition(lambda self: self.late())
+    @rule(pick=picks, failing=st.sampled_from([0, 0, 1]))
+    def report_too_late(self, pick: int, failing: int) -> None:
+        """A worker that was given up, while its events are still open."""
+        late = self.late()
+        self.report(late[pick % len(late)], failing)
+
     @precondition(lambda self: self.desk.names_out())
     @rule(pick=picks)
     def beat(self, pick: int) -> None:
@@ -207,6 +214,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         self.desk.commit()
+        self.twin.commit()
         self.pings.clear()
         self.statuses.clear()
 
@@ -278,6 +286,20 @@ class SchedulerMachine(RuleBasedStateMachine):
     def newest(self, subject: str) -> int:
         held = self.desk.source[subject]
         return held[-1].sequence if held else -1
+
+    def late(self) -> list[str]:
+        """Jobs that are not out, with events that are not done."""
+        return [
+            name
+            for name, job in self.desk.jobs.items()
+            if name not in self.lost
+            and name not in self.twin.expires_ms
+            and any(
+                mark.state != "done"
+                for each in sequences(job)
+                if (mark := self.twin.of(job.subject, self.twin.place(job).index).get(each))
+            )
+        ]
 
     def pick_out(self, pick: int) -> str:
         names = self.desk.names_out()

@@ -387,6 +387,19 @@ def test_late_success_of_an_older_attempt_is_ignored_by_an_ordered_topology() ->
     assert desk.out() == [[2]]
 
 
+def test_late_success_of_an_older_attempt_is_ignored_while_its_rival_rests_too() -> None:
+    desk = issued(1, 2, ordering="ordered", max_batch=1)
+    desk.tick(30_000)
+    second = until_out(desk)
+    desk.tick(30_000)
+    desk.report("J1")
+
+    assert list(desk.lambda_state("S", "T1").parked) == [1]
+    assert desk.counters.ignored_successes == 1
+    desk.report(second)
+    assert desk.out() == [[2]]
+
+
 def test_late_success_of_the_newest_attempt_is_taken_by_an_ordered_topology() -> None:
     desk = issued(1, 2, ordering="ordered", max_batch=1)
     desk.tick(30_000)
