@@ -43,12 +43,11 @@ class DispatcherSeat(Seat):
     def run(self, process: SimProcess) -> None:
         """See `Seat.run`."""
         stage = self.stage
-        skew_ms = stage.dice.draw_ms((-stage.scenario.skew_ms_max, stage.scenario.skew_ms_max))
         table = MemoryTable(self.disk, process)
         self.engine = Engine(
             log=SimLog(stage.broker, process),
             table=table,
-            clock=SimClock(stage.timeline, skew_ms),
+            clock=SimClock(stage.timeline, stage.draw_skew_ms()),
             groups=[self._group(domain) for domain in stage.plans],
             group_id=stage.names.dispatcher_group,
             member_name=process.name,

@@ -10,6 +10,7 @@ from cape_stream.model.status import JobStatus
 from cape_stream.model.subject import partition_of
 from cape_stream.ports.log import TopicPartition
 from cape_stream.testing.dispatchers import DispatcherSeat
+from cape_stream.testing.refreshers import RefresherSeat
 from cape_stream.testing.scenario import Harm
 from cape_stream.testing.seat import Seat
 from cape_stream.testing.stage import Stage
@@ -30,6 +31,7 @@ class Harmer:
         stage: the world's shared part.
         dispatchers: whom it kills, stops and robs.
         workers: likewise.
+        refreshers: likewise.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Harmer:
         stage: Stage,
         dispatchers: Sequence[DispatcherSeat],
         workers: Sequence[WorkerSeat],
+        refreshers: Sequence[RefresherSeat],
     ) -> None:
         self.counts = dict.fromkeys(Harm, 0)
         self._stage = stage
@@ -61,6 +64,8 @@ class Harmer:
             Harm.WORKER_KILL_BETWEEN: lambda: self._kill_between(workers),
             Harm.WORKER_STOP: lambda: self._stop(workers),
             Harm.WORKER_LEAVE: lambda: self._pick(workers).leave(),
+            Harm.REFRESHER_KILL_BETWEEN: lambda: self._kill_between(refreshers),
+            Harm.REFRESHER_STOP_BETWEEN: lambda: self._stop_between(refreshers),
             Harm.JUNK: self._junk,
         }
 

@@ -30,7 +30,7 @@ class Publisher:
         self._newest: dict[tuple[str, str], int] = {}
 
     def start(self) -> None:
-        """Plan every event and the sweeps."""
+        """Plan every event."""
         stage, load = self._stage, self._load
         for domain in stage.plans:
             for subject in [*self.healthy, *self.poisoned]:
@@ -39,7 +39,6 @@ class Publisher:
                     at_ms += stage.dice.random.randint(0, 2 * load.gap_ms)
                     stage.timeline.at(at_ms, partial(self._publish_planned, domain, subject))
                     self.left += 1
-        self._sweep()
 
     def publish(self, domain: str, subject: str) -> int:
         """One more event of ``subject``, now; its sequence id."""
@@ -69,14 +68,6 @@ class Publisher:
     def _publish_planned(self, domain: str, subject: str) -> None:
         self.left -= 1
         self.publish(domain, subject)
-
-    def _sweep(self) -> None:
-        """Ping every subject again: what a refresh does."""
-        stage = self._stage
-        for (domain, subject), newest in self._newest.items():
-            if not stage.happens(self._load.pings_lost):
-                self.ping(domain, subject, newest)
-        stage.timeline.after(self._load.sweep_ms, self._sweep)
 
     def _append(self, domain: str, ping: Ping) -> None:
         """A ping reaches the log, if there is one."""

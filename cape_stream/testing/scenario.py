@@ -7,7 +7,7 @@ Source: "Swarm Testing", Groce et al., ISSTA 2012.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
 
@@ -15,6 +15,7 @@ from cape_stream.adapters.simulated import ROUGH, STEADY, BrokerSettings, Faults
 from cape_stream.core.scheduler import SchedulerSettings
 from cape_stream.model.sequence import SEQUENCE_MAX
 from cape_stream.model.topology import DomainSpec, LambdaSpec, RetrySpec, TopologySpec
+from cape_stream.runtime.refresh_settings import RefreshSettings
 from cape_stream.runtime.settings import EngineSettings
 from cape_stream.testing.behaviour import Behaviour
 
@@ -54,8 +55,29 @@ class Harm(StrEnum):
     """It wakes up and goes on with jobs that were given to others meanwhile."""
     WORKER_LEAVE = "worker leave"
     """It hands back what it does not finish in time."""
+    REFRESHER_KILL_BETWEEN = "refresher kill between"
+    REFRESHER_STOP_BETWEEN = "refresher stop between"
     JUNK = "junk"
     """Somebody writes bytes, nulls and lies to the topics."""
+
+
+SESSION_MS = 1_000
+BROKER = BrokerSettings(
+    session_timeout_ms=SESSION_MS, message_timeout_ms=400, transaction_timeout_ms=1_500
+)
+"""The usual proportions, six times as fast."""
+
+RETRY = RetrySpec(first_ms=30, max_ms=400, floor_ms=10)
+
+REFRESH = RefreshSettings(
+    interval_ms=300,
+    full_interval_ms=2_000,
+    full_pause_ms=20,
+    store_interval_ms=150,
+    backoff_first_ms=50,
+    backoff_max_ms=400,
+    call_timeout_ms=400,
+)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -80,8 +102,6 @@ class Load:
     pings_vague: float = 0.2
     """Pings that do not say which event is the newest."""
     ping_delay_ms_max: int = 50
-    sweep_ms: int = 500
-    """How often every subject is pinged again, whatever was lost before."""
     poisoned: int = 0
     """Subjects per domain on which every topology fails until the cure."""
 
@@ -95,6 +115,7 @@ class Scenario:
     partitions: int = 2
     dispatchers: int = 2
     workers: int = 2
+    refreshers: int = 1
     load: Load = field(default_factory=Load)
     behaviour: Behaviour = field(default_factory=Behaviour)
     faults: Faults = STEADY
@@ -120,16 +141,8 @@ class Scenario:
     """After the cure every cursor reaches its head within this."""
     engine: EngineSettings = field(default_factory=EngineSettings)
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
+    refresh: RefreshSettings = field(default_factory=lambda: REFRESH)
     broker: BrokerSettings = field(default_factory=BrokerSettings)
-
-
-SESSION_MS = 1_000
-BROKER = BrokerSettings(
-    session_timeout_ms=SESSION_MS, message_timeout_ms=400, transaction_timeout_ms=1_500
-)
-"""The usual proportions, six times as fast."""
-
-RETRY = RetrySpec(first_ms=30, max_ms=400, floor_ms=10)
 
 
 def draw_scenario(seed: int) -> Scenario:
@@ -142,6 +155,7 @@ def draw_scenario(seed: int) -> Scenario:
         partitions=random.randint(1, 4),
         dispatchers=random.randint(1, 3),
         workers=random.randint(1, 3),
+        refreshers=random.randint(1, 2),
         load=_draw_load(random, len(names)),
         behaviour=_draw_behaviour(random),
         faults=_draw_faults(random),
@@ -154,6 +168,7 @@ def draw_scenario(seed: int) -> Scenario:
             source_retry=RetrySpec(first_ms=20, max_ms=300, floor_ms=5),
             buffered_events_max=random.choice([4, 12, 400]),
         ),
+        refresh=replace(REFRESH, limit=random.choice([1, 3, 1_000])),
         broker=BROKER,
     )
 

@@ -49,6 +49,11 @@ class Stage:
         """True with ``probability`` while harm goes on, never after."""
         return not self.safe and self.dice.happens(probability)
 
+    def draw_skew_ms(self) -> int:
+        """How wrong a machine's clock is when a process starts."""
+        worst_ms = self.scenario.skew_ms_max
+        return self.dice.draw_ms((-worst_ms, worst_ms))
+
     def note(self, who: str, what: str, detail: str = "") -> None:
         """One line of the trace."""
         self.timeline.note(who, what, detail)
@@ -72,3 +77,4 @@ class Stage:
             names.append(self.names.changelog(domain))
         for name in [*names, self.names.dead_letters]:
             yield TopicSpec(name=name, partitions=self.scenario.partitions, config={})
+        yield TopicSpec(name=self.names.refresh, partitions=1, config={})

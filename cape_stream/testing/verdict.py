@@ -76,7 +76,7 @@ def _at_rest(world: World) -> Iterator[Violation]:
     """What the end of the world tells."""
     stage = world.stage
     ms = stage.timeline.now_ms - START_MS
-    for seat in (*world.dispatchers, *world.workers):
+    for seat in world.seats:
         for name, error in seat.faults:
             yield Violation("ended", ms, f"{name}: {type(error).__name__}: {error}")
     for fault in dict.fromkeys(world.inflight_faults):
@@ -103,6 +103,7 @@ def _figures(world: World) -> Counter[str]:
     figures["virtual ms"] = stage.timeline.now_ms - START_MS
     figures["dispatchers started"] = sum(seat.starts for seat in world.dispatchers)
     figures["workers started"] = sum(seat.starts for seat in world.workers)
+    figures["refreshers started"] = sum(seat.starts for seat in world.refreshers)
     figures.update(Counter(_notes(stage)))
     for seat in world.dispatchers:
         for _, processor in seat.made:

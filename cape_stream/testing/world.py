@@ -16,7 +16,9 @@ from cape_stream.testing.dispatchers import DispatcherSeat
 from cape_stream.testing.harming import STRANGER, Harmer
 from cape_stream.testing.inflight import inflight_faults
 from cape_stream.testing.publishing import Publisher
+from cape_stream.testing.refreshers import RefresherSeat
 from cape_stream.testing.scenario import Scenario
+from cape_stream.testing.seat import Seat
 from cape_stream.testing.stage import Stage
 from cape_stream.testing.workers import WorkerSeat
 
@@ -41,7 +43,9 @@ class World:
         self.dispatchers = [DispatcherSeat(self.stage, n) for n in range(scenario.dispatchers)]
         self.workers = [WorkerSeat(self.stage, n) for n in range(scenario.workers)]
         self.publisher = Publisher(self.stage)
-        self.harmer = Harmer(self.stage, self.dispatchers, self.workers)
+        self.refreshers = [RefresherSeat(self.stage, n) for n in range(scenario.refreshers)]
+        self.seats: list[Seat] = [*self.dispatchers, *self.workers, *self.refreshers]
+        self.harmer = Harmer(self.stage, self.dispatchers, self.workers, self.refreshers)
         self.finished = False
         """True once every event has arrived and every cursor stands at its head."""
         self.probes: dict[tuple[str, str], int] = {}
@@ -52,7 +56,7 @@ class World:
     def run(self) -> None:
         """Live through all of it."""
         scenario, timeline = self.stage.scenario, self.stage.timeline
-        for seat in (*self.dispatchers, *self.workers):
+        for seat in self.seats:
             timeline.after(self.stage.dice.random.randint(0, JOIN_MS_MAX), seat.start)
         self.publisher.start()
         self.harmer.start()
@@ -119,7 +123,7 @@ class World:
         history = self.stage.history
         if self.publisher.left or len(history.delivered) < self._deliveries_due():
             return False
-        if not all(seat.at_work for seat in (*self.dispatchers, *self.workers)):
+        if not all(seat.at_work for seat in self.seats):
             return False
         if any(unfinished_rows(self.stage)):
             return False

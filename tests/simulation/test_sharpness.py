@@ -54,7 +54,7 @@ def worlds(faults: Faults, message_timeout_ms: int = 400) -> Iterator[Scenario]:
             domains=(FLIGHTS,),
             dispatchers=3,
             partitions=3,
-            load=Load(subjects=6, events=40, gap_ms=80, pings_lost=0.0, sweep_ms=200),
+            load=Load(subjects=6, events=40, gap_ms=80, pings_lost=0.0),
             faults=faults,
             behaviour=CLUMSY,
             harm_gaps_ms=HARSH,
