@@ -335,7 +335,5 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.desk.status(status)
 
 
-SchedulerMachine.TestCase.settings = settings(
-    max_examples=EXAMPLES, stateful_step_count=40, deadline=None
-)
+SchedulerMachine.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=40)
 TestScheduler = SchedulerMachine.TestCase
