@@ -83,12 +83,13 @@ def test_new_owner_waits_for_a_commit_that_is_undecided(
     """Neither the start offset nor the end of the changelog is told before the commit is decided.
 
     The former owner has sent records and offsets and then stands still; when it commits after all,
-    the new owner must have seen it.
+    the new owner must have seen it. The same partition of the other topic waits with it.
     """
     group, topic, changelog = new_name("group"), new_topic(log), new_topic(log)
+    other = new_topic(log)
     state = TopicPartition(changelog, 0)
     send_all(log, topic, 0, [b"a", b"b", b"c"])
-    former = Seat(log, group, [topic])
+    former = Seat(log, group, [topic, other])
     poll_until(lambda: len(former.records) == 3, former)
     half_way = KafkaClient(
         {"bootstrap.servers": kafka_bootstrap, "transactional.id": new_name("half-way")}
@@ -103,7 +104,7 @@ def test_new_owner_waits_for_a_commit_that_is_undecided(
     )
     former.member.close()
 
-    owner, reader = Seat(log, group, [topic]), log.reader()
+    owner, reader = Seat(log, group, [topic, other]), log.reader()
     for _ in range(100):
         owner.poll()
     assert owner.events == []
@@ -116,6 +117,9 @@ def test_new_owner_waits_for_a_commit_that_is_undecided(
     poll_until(lambda: bool(owner.records), owner)
 
     assert restored == [b"state"]
+    assert owner.events == [
+        ("assigned", sorted([TopicPartition(topic, 0), TopicPartition(other, 0)]))
+    ]
     assert owner.values() == [b"c"]
     reader.close()
     owner.member.close()

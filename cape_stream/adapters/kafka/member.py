@@ -1,8 +1,9 @@
 """A member of a consumer group.
 
 Life of a partition here: given by the group → *unknown start*, held paused inside, nobody is told →
-start found (`start_positions`), sought → the listener's ``assigned`` → ``resume`` by the caller →
-records → ``revoked`` or ``lost``. One that leaves while its start is unknown was never told about.
+start found (`start_positions`), of the same number of the other topics too, and sought → the
+listener's ``assigned`` → ``resume`` by the caller → records → ``revoked`` or ``lost``. One that
+leaves while its start is unknown was never told about.
 
 Everything runs in the thread that calls `poll`, the client's callbacks too. What the two group
 protocols are and do is in `group_protocol`.
@@ -196,16 +197,15 @@ class KafkaMember:
 
     def _begin(self) -> None:
         """Make the partitions whose start was found ours, and say so."""
-        begun: list[Start] = []
-        later: list[Start] = []
+        # The same number of all topics is one task: it begins when all of it is ready.
+        unready = self._starts.wanted_numbers
         for start in self._found:
             try:
                 self._consumer.seek(KafkaPartition(*start.partition, start.offset))
             except KafkaException:  # The client is not through with the assignment yet.
-                later.append(start)
-            else:
-                begun.append(start)
-        self._found = later
+                unready.add(start.partition.partition)
+        begun = [start for start in self._found if start.partition.partition not in unready]
+        self._found = [start for start in self._found if start.partition.partition in unready]
         if not begun:
             return
         self._positions.begin({start.partition: start.offset for start in begun})

@@ -80,6 +80,11 @@ class StartPositions:
         """There is nothing to find."""
         return not self._wanted
 
+    @property
+    def wanted_numbers(self) -> set[int]:
+        """Partition numbers of which one topic or more is still to be found."""
+        return {partition.partition for partition in self._wanted}
+
     def find(self, partitions: Iterable[TopicPartition]) -> None:
         """Begin to look for these."""
         self._serial += 1
