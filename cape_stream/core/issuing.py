@@ -321,6 +321,7 @@ class Issuer:
                 now_ms,
                 timeout_ms,
                 carried,
+                self._epoch,
             ),
         )
         inflight.effects.jobs.append(

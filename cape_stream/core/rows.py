@@ -48,7 +48,12 @@ def active_row(plan: DomainPlan, subject: SubjectState, now_ms: int) -> ActiveRo
 
 def _job_row(record: JobRecord) -> JobRow:
     return JobRow(
-        record.job_id, record.sequences, record.attempt, record.charged, record.timeout_ms
+        record.job_id,
+        record.sequences,
+        record.attempt,
+        record.charged,
+        record.timeout_ms,
+        record.epoch,
     )
 
 
@@ -63,6 +68,7 @@ def _parked_row(sequence: int, parked: Parked) -> ParkedRow:
         parked.last_error,
         parked.first_ms,
         parked.last_ms,
+        parked.epoch,
     )
 
 
@@ -127,6 +133,7 @@ def _restore_lambda(
             job.charged,
             now_ms,
             job.timeout_ms,
+            epoch=job.epoch,
         )
         inflight.register(state, record)
     for row in stored.parked:
@@ -134,6 +141,7 @@ def _restore_lambda(
         parked.failure_class = FailureClass(row.failure_class) if row.failure_class else None
         parked.first_error, parked.last_error = row.first_error, row.last_error
         parked.first_ms, parked.last_ms = row.first_ms, row.last_ms
+        parked.epoch = row.epoch
         inflight.park(subject, state, row.sequence, parked)
     state.unsure_to = max(state.accounted(), default=state.cursor)
 
@@ -163,7 +171,15 @@ def adopt(
         if sequence in state.parked:
             charged = max(charged, inflight.unpark(subject, state, sequence).charged)
     record = JobRecord(
-        job.job_id, subject, place, fresh, job.attempt, charged, now_ms, job.timeout_ms
+        job.job_id,
+        subject,
+        place,
+        fresh,
+        job.attempt,
+        charged,
+        now_ms,
+        job.timeout_ms,
+        epoch=job.epoch,
     )
     inflight.register(state, record)
     state.unsure_to = max(state.unsure_to, fresh[-1])

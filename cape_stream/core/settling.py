@@ -91,7 +91,7 @@ class Settler:
         self._inflight.release(state, record)
         for sequence in record.sequences:
             parked = _carried(record, sequence, now_ms)
-            parked.attempts = record.attempt
+            parked.attempts, parked.epoch = record.attempt, record.epoch
             parked.due_ms = now_ms
             self._inflight.park(record.subject, state, sequence, parked)
 
@@ -104,7 +104,7 @@ class Settler:
         for sequence in status.done:
             if state.has_done(sequence):
                 counters.repeated_events += 1
-            elif self._takes(subject, plan, state, sequence, status.attempt):
+            elif self._takes(subject, plan, state, sequence, (status.epoch, status.attempt)):
                 taken.append(sequence)
             else:
                 counters.ignored_successes += 1
@@ -120,16 +120,17 @@ class Settler:
         plan: LambdaPlan,
         state: LambdaState,
         sequence: int,
-        attempt: int,
+        token: tuple[int, int],
     ) -> bool:
         """True if a late success counts; takes the event out of where it waits.
 
         An ordered topology takes it only from the current or a newer attempt: an older one may
-        still have a rival at work, which must not run beside the next event.
+        still have a rival at work, which must not run beside the next event. Newer by the fencing
+        token (epoch, attempt): a lost owner may have counted further than what it stored.
         """
         record = state.job_with(sequence)
         if record is not None:
-            if plan.ordered and attempt < record.attempt:
+            if plan.ordered and token < (record.epoch, record.attempt):
                 return False
             if len(record.sequences) == 1:
                 self._inflight.release(state, record)
@@ -138,7 +139,7 @@ class Settler:
             return True
         parked = state.parked.get(sequence)
         if parked is not None:
-            if plan.ordered and attempt < parked.attempts:
+            if plan.ordered and token < (parked.epoch, parked.attempts):
                 return False
             self._inflight.unpark(subject, state, sequence)
             return True
@@ -182,7 +183,7 @@ class Settler:
     ) -> None:
         """Park an event of an ended job; without a failure it is due at once and not charged."""
         parked = _carried(record, sequence, now_ms)
-        parked.attempts = record.attempt
+        parked.attempts, parked.epoch = record.attempt, record.epoch
         parked.due_ms = now_ms
         if failure is not None:
             self._inflight.counters.events_failed += 1

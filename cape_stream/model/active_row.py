@@ -18,6 +18,8 @@ class JobRow(NamedTuple):
     charged: int
     timeout_ms: int
     """A restart gives the job this long again: bounded, whatever the clock did meanwhile."""
+    epoch: int = 0
+    """Of the owner that issued it; 0 in rows of before it was stored."""
 
 
 class ParkedRow(NamedTuple):
@@ -34,6 +36,8 @@ class ParkedRow(NamedTuple):
     last_error: str
     first_ms: int
     last_ms: int
+    epoch: int = 0
+    """Of the owner that issued the last attempt; 0 before the first."""
 
 
 class LambdaRow(NamedTuple):

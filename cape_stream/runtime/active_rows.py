@@ -34,9 +34,10 @@ def _lambda_row(fields: Sequence[Any]) -> LambdaRow:
     jobs = [JobRow(*_known(JobRow, each)) for each in row.jobs]
     parked = [ParkedRow(*_known(ParkedRow, each)) for each in row.parked]
     for job in jobs:
-        _check((job.job_id, str), (job.attempt, int), (job.timeout_ms, int))
+        _check((job.job_id, str), (job.attempt, int), (job.timeout_ms, int), (job.epoch, int))
     for put_aside in parked:
         _check((put_aside.sequence, int), (put_aside.attempts, int), (put_aside.due_ms, int))
+        _check((put_aside.epoch, int))
     return row._replace(jobs=jobs, parked=parked)
 
 

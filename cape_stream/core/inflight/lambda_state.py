@@ -23,6 +23,7 @@ class JobRecord:
         "attempt",
         "carried",
         "charged",
+        "epoch",
         "expires_ms",
         "issued_ms",
         "job_id",
@@ -43,6 +44,7 @@ class JobRecord:
         issued_ms: int,
         timeout_ms: int,
         carried: dict[int, Parked] | None = None,
+        epoch: int = 0,
     ) -> None:
         self.job_id = job_id
         self.subject = subject
@@ -54,6 +56,8 @@ class JobRecord:
         """Failures these events were charged with before this attempt."""
         self.carried = carried
         """What is remembered of the earlier attempts of these events; None on the first."""
+        self.epoch = epoch
+        """Of the owner that issued it; with ``attempt`` the fencing token of its handler."""
         self.timeout_ms = timeout_ms
         self.expires_ms = issued_ms + timeout_ms
         self.issued_ms = issued_ms
@@ -74,6 +78,7 @@ class Parked:
         "attempts",
         "charged",
         "due_ms",
+        "epoch",
         "failure_class",
         "first_error",
         "first_ms",
@@ -86,6 +91,8 @@ class Parked:
         """Attempts issued so far; the next job carries one more."""
         self.charged = charged
         """Of those, how many failed by the event's or handler's own fault."""
+        self.epoch = 0
+        """Of the owner that issued the last attempt; 0 before the first."""
         self.due_ms = due_ms
         self.failure_class: FailureClass | None = None
         """None: it did not fail, it was handed back or not reached."""

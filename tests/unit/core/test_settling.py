@@ -400,6 +400,23 @@ def test_late_success_of_an_older_attempt_is_ignored_while_its_rival_rests_too()
     assert desk.out() == [[2]]
 
 
+def test_late_success_of_a_lost_owner_is_ignored_beside_our_own_attempt_of_that_number() -> None:
+    """The owner before us issued a second attempt and died before it stored that; so did we."""
+    desk = issued(1, 2, ordering="ordered", max_batch=1)
+    desk.report("J1", failed=[1])
+    desk.commit()
+    forgotten = until_out(desk)
+    desk.crash()
+    ours = until_out(desk)
+    desk.report(forgotten)
+
+    assert desk.names_out() == [ours]
+    desk.report(ours, failed=[1])
+    desk.report(forgotten)
+    assert list(desk.lambda_state("S", "T1").parked) == [1]
+    assert desk.counters.ignored_successes == 2
+
+
 def test_late_success_of_the_newest_attempt_is_taken_by_an_ordered_topology() -> None:
     desk = issued(1, 2, ordering="ordered", max_batch=1)
     desk.tick(30_000)
