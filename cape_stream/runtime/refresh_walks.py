@@ -52,8 +52,11 @@ class DomainWalks:
         return Mark(self.news.watermark, self._full_ms)
 
     def start(self, mark: Mark, now_ms: int) -> None:
-        """Go on from where the last leader stopped."""
-        self._full_ms = mark.full_ms
+        """Go on from where the last leader stopped.
+
+        Its clock may have been ahead of ours by days; the next full sweep must not wait for that.
+        """
+        self._full_ms = min(mark.full_ms, now_ms)
         self._is_first = mark.watermark is None
         self._full_runs = False
         self.news.start_over(mark.watermark, now_ms)

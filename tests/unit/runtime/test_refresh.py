@@ -310,6 +310,20 @@ def test_refresh_sweeps_from_the_beginning_again_after_its_interval() -> None:
         assert len(world.pings("a")) == 50
 
 
+def test_refresh_sweeps_from_the_beginning_though_the_last_leader_lived_in_the_future() -> None:
+    """A machine whose clock was a day ahead must not put the next full sweep off by a day."""
+    settings = RefreshSettings(interval_ms=100, full_interval_ms=10_000, full_pause_ms=10)
+    world = RefreshWorld(settings)
+    with world.timeline:
+        ahead = Mark("0", world.timeline.now_ms + 86_400_000)
+        world.broker.append(TopicPartition(NAMES.refresh, 0), b"a", ahead.encode())
+        candidate = world.candidate("one")
+        world.run(20_000)
+
+        _, full = candidate.refresher.sweep_counters()["a"]
+        assert full.finished == 1
+
+
 def test_refresh_begins_anew_when_its_mark_does_not_decode() -> None:
     world = RefreshWorld(BRISK)
     with world.timeline:
