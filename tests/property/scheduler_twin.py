@@ -23,6 +23,8 @@ class Mark:
     """``out``, ``parked`` or ``done``."""
     attempts: int
     """Issued so far."""
+    epoch: int
+    """Of the owner that issued the last of them."""
     job: str = ""
     """Name of the job that is out."""
     is_hearsay: bool = False
@@ -77,7 +79,9 @@ class Twin:
                 raise AssertionError(f"{name} {job.topology} {sequences(job)}: {fault}")
             plan = self.place(job)
             for sequence in sequences(job):
-                self.of(job.subject, plan.index)[sequence] = Mark("out", job.attempt, name)
+                self.of(job.subject, plan.index)[sequence] = Mark(
+                    "out", job.attempt, job.epoch, name
+                )
                 if job.attempt == 1:
                     self.first[job.subject, plan.index, sequence] = name
             self.expires_ms[name] = job.issued_ms + job.timeout_ms
@@ -95,21 +99,22 @@ class Twin:
             return
         for sequence in self.open_in(name):
             done = sequence in status.done
-            marks[sequence] = Mark("done" if done else "parked", job.attempt)
+            marks[sequence] = Mark("done" if done else "parked", job.attempt, job.epoch)
         del self.expires_ms[name]
 
     def _late(self, plan: LambdaPlan, marks: Marks, status: JobStatus) -> None:
         for sequence in status.done:
             mark = marks.get(sequence)
             if mark is None:
-                marks[sequence] = Mark("done", 0, is_hearsay=True)
+                marks[sequence] = Mark("done", 0, 0, is_hearsay=True)
                 continue
             if mark.state == "done":
                 continue
-            if plan.ordered and status.attempt < mark.attempts:
+            token = status.epoch, status.attempt
+            if plan.ordered and token < (mark.epoch, mark.attempts):
                 continue
             left = mark.job
-            marks[sequence] = Mark("done", mark.attempts)
+            marks[sequence] = Mark("done", mark.attempts, mark.epoch)
             if left and not self.open_in(left):
                 del self.expires_ms[left]
 
@@ -118,7 +123,7 @@ class Twin:
         job = self.desk.jobs[name]
         plan = self.place(job)
         for sequence in self.open_in(name):
-            self.of(job.subject, plan.index)[sequence] = Mark("parked", job.attempt)
+            self.of(job.subject, plan.index)[sequence] = Mark("parked", job.attempt, job.epoch)
         for sequence in sequences(job) if is_lost else ():
             self.first.pop((job.subject, plan.index, sequence), None)
         del self.expires_ms[name]
@@ -146,21 +151,21 @@ class Twin:
         marks = self.of(state.subject, plan.index)
         for each in self.desk.source.get(state.subject, []):
             if each.sequence >= plan.start and entry.has_done(each.sequence):
-                marks[each.sequence] = Mark("done", 1)
+                marks[each.sequence] = Mark("done", 1, 0)
         for sequence, parked in entry.parked.items():
-            marks[sequence] = Mark("parked", parked.attempts)
+            marks[sequence] = Mark("parked", parked.attempts, parked.epoch)
         for record in entry.jobs:
             name = names[record.job_id]
             self.expires_ms[name] = record.expires_ms
             for sequence in record.sequences:
-                marks[sequence] = Mark("out", record.attempt, name)
+                marks[sequence] = Mark("out", record.attempt, record.epoch, name)
 
     def _still_done(self, subject: str, place: int, sequence: int) -> bool:
         marks = self.of(subject, place)
         if sequence in marks:
             return marks[sequence].state == "done"
         if self.desk.scheduler.subject(subject) is None:
-            marks[sequence] = Mark("done", 1)
+            marks[sequence] = Mark("done", 1, 0)
             return self.desk.peek(subject)[place] >= sequence
         return False
 
