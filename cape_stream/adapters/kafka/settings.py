@@ -44,6 +44,11 @@ class KafkaSettings:
     """Most records that wait in one producer; beyond it `Producer.send` returns False."""
     prefetch_kib_max: int = 32_768
     """Most memory for records fetched ahead of `Member.poll`, per member, in KiB."""
+    fetch_bytes_max: int = 65_536
+    """Most bytes one answer brings of a partition. All partitions of a member share one queue in the
+    client, so a status waits behind every ping that was fetched before it: keep that short."""
+    fetch_ahead_records: int = 2_000
+    """Records of a partition that may wait in the client before it fetches no more of them."""
     request_timeout_ms: int = 10_000
     """Longest wait for one answer of the broker before `Retry` is raised."""
     client_id: str = "cape"
@@ -90,6 +95,8 @@ class KafkaSettings:
             "fetch.queue.backoff.ms": 20,
             "fetch.error.backoff.ms": 100,
             "queued.max.messages.kbytes": self.prefetch_kib_max,
+            "queued.min.messages": self.fetch_ahead_records,
+            "max.partition.fetch.bytes": self.fetch_bytes_max,
             **self.connection(),
         }
 
