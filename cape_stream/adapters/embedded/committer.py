@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from cape_stream.adapters.embedded.member import EmbeddedOwnership
 from cape_stream.adapters.embedded.partition import size_of
 from cape_stream.adapters.embedded.state import Append, State
-from cape_stream.errors import Fenced, Reject, Retry
+from cape_stream.errors import Fatal, Fenced, Retry
 from cape_stream.ports.log import Ownership, TopicPartition, Write
 
 
@@ -55,8 +55,8 @@ class EmbeddedCommitter:
             raise Retry(f"partition {write.partition} of topic {write.topic} does not exist")
         size = size_of(write.key, write.value)
         if size > partition.record_bytes_max:
-            raise Reject(
-                f"record of {size} bytes for topic {write.topic} is over"
-                f" {partition.record_bytes_max}"
+            raise Fatal(
+                f"a state record of {size} bytes is over the limit of {partition.record_bytes_max}"
+                f" of topic {write.topic} (max.message.bytes): raise the limit"
             )
         return partition, write.key, write.value

@@ -20,11 +20,12 @@ from cape_stream.adapters.embedded.rows import (
     TOPIC_MARKER,
     committed_prefix,
     decode_bounds,
-    decode_record,
+    decode_records,
     decode_topic,
     encode_bounds,
     encode_record,
     encode_topic,
+    new_record,
     offset_of,
     pack_offset,
     split_committed,
@@ -161,7 +162,8 @@ class State:
             offset = partition.high + len(records)
             row_key = partition.record_prefix + pack_offset(offset)
             put(row_key, encode_record(timestamp_ms, key, value))
-            records.append(Record(*partition.name, offset, timestamp_ms, key, value))
+            topic, index = partition.name
+            records.append(new_record(Record, (topic, index, offset, timestamp_ms, key, value)))
             if partition.compacted and key is not None:
                 self._supersede(batch, partition, keyed, key, offset)
                 if value is None:
@@ -213,6 +215,5 @@ class State:
         with self.lock:  # a truncation under way ends first: its records are missing already
             if partition.low > offset:
                 return None
-        topic, index = partition.name
-        records = [decode_record(topic, index, offset_of(key), row) for key, row in rows]
+        records = decode_records(*partition.name, rows)
         return records, (records[-1].offset + 1 if len(records) == limit else end)

@@ -152,3 +152,17 @@ def test_commit_wants_to_be_repeated_when_its_topic_is_created_later(tmp_path: P
 
     assert sorted(record.topic for record in follower.records) == ["late", "t"]
     log.close()
+
+
+def test_commit_is_fatal_when_a_record_can_never_be_stored(tmp_path: Path) -> None:
+    log = EmbeddedLog(tmp_path / "log")
+    log.create_topics([TOPIC])
+    follower = Follower(log, "g", ["t"])
+    follower.poll()
+    writes = [Write("t", 0, b"k", b"v"), Write("t", 0, b"k", bytes(2_000_000))]
+
+    with pytest.raises(Fatal, match=r"max\.message\.bytes"):
+        log.committer("c").commit(writes, {}, follower.member.ownership())
+
+    assert log.reader().watermarks(TopicPartition("t", 0)) == (0, 0)
+    log.close()
