@@ -4,8 +4,9 @@ import pytest
 
 from cape_stream.core.issuing import EVENT_OVERHEAD_BYTES, GONE
 from cape_stream.core.scheduler import SchedulerSettings
+from cape_stream.model.active_row import ActiveRow, JobRow, LambdaRow, ParkedRow
 from cape_stream.model.event import Event
-from cape_stream.model.status import FailureClass, StatusKind
+from cape_stream.model.status import FailureClass
 from cape_stream.model.topology import LambdaSpec, TopologySpec
 from tests.desk import Desk, topology
 
@@ -348,102 +349,6 @@ def test_after_asks_nothing_while_the_gate_is_shut() -> None:
     assert desk.queries == []
 
 
-# --- lambdas that feed one another -------------------------------------------------------------
-
-STAGES = topology(
-    "T1",
-    LambdaSpec(lambda_id="parse", max_batch=2),
-    LambdaSpec(lambda_id="store", inputs=("parse",), max_batch=10),
-)
-
-
-def inputs_of(desk: Desk, name: str) -> dict[int, dict[str, bytes]]:
-    return {each.sequence: dict(each.inputs) for each in desk.jobs[name].events}
-
-
-def test_second_lambda_gets_the_outputs_of_the_first() -> None:
-    desk = served(STAGES, events=3)
-    assert [job.lambda_id for job in desk.jobs.values()] == ["parse", "parse"]
-    desk.report("J1", outputs={1: b"one", 2: b"two"})
-
-    assert desk.newest().lambda_id == "store"
-    assert inputs_of(desk, "J3") == {1: {"parse": b"one"}, 2: {"parse": b"two"}}
-    assert [each.payload for each in desk.newest().events] == [b"e1", b"e2"]
-    assert desk.cursor("S", "T1") == -1
-    desk.report("J3")
-    assert desk.cursor("S", "T1") == 2
-
-
-def test_second_lambda_gets_no_input_where_the_first_gave_none() -> None:
-    desk = served(STAGES, events=2)
-    desk.report("J1", outputs={2: b"two"})
-
-    assert inputs_of(desk, "J2") == {1: {}, 2: {"parse": b"two"}}
-
-
-def test_outputs_are_dropped_once_all_who_take_them_are_done() -> None:
-    spec = topology(
-        "T1",
-        LambdaSpec(lambda_id="parse"),
-        LambdaSpec(lambda_id="left", inputs=("parse",)),
-        LambdaSpec(lambda_id="right", inputs=("parse",)),
-        LambdaSpec(lambda_id="join", inputs=("left", "right")),
-    )
-    desk = served(spec, events=1)
-    desk.report("J1", outputs={1: b"p"})
-    assert [job.lambda_id for job in desk.jobs.values()] == ["parse", "left", "right"]
-    desk.report("J2", outputs={1: b"l"})
-    assert desk.lambda_state("S", "T1", "parse").outputs == {1: b"p"}
-    desk.report("J3", outputs={1: b"r"})
-    assert desk.lambda_state("S", "T1", "parse").outputs == {}
-    assert inputs_of(desk, "J4") == {1: {"left": b"l", "right": b"r"}}
-    desk.report("J4")
-    assert desk.scheduler.active_subjects == 0
-
-
-def test_outputs_survive_a_restart_and_a_failure_of_the_second_lambda() -> None:
-    desk = served(STAGES, events=1)
-    desk.report("J1", outputs={1: b"one"})
-    desk.report("J2", failed=[1])
-    desk.commit()
-    desk.crash()
-    while not desk.out():
-        desk.tick(100)
-        desk.serve()
-
-    assert inputs_of(desk, desk.names_out()[0]) == {1: {"parse": b"one"}}
-
-
-def test_outputs_count_into_the_bytes_of_a_job() -> None:
-    desk = Desk(STAGES, settings=SchedulerSettings(job_bytes_max=1_000))
-    desk.publish("S", [1, 2])
-    desk.ping("S", 2)
-    desk.serve()
-    desk.report("J1", outputs={1: b"x" * 700, 2: b"y" * 700})
-
-    assert [job.lambda_id for job in desk.jobs.values()] == ["parse", "store", "store"]
-    assert desk.out() == [[1], [2]]
-
-
-def test_output_that_fits_no_job_is_told() -> None:
-    desk = Desk(STAGES, settings=SchedulerSettings(job_bytes_max=1_000))
-    desk.publish("S", [1, 2])
-    desk.ping("S", 2)
-    desk.serve()
-    desk.report("J1", outputs={1: b"x" * 2_000, 2: b"y"})
-
-    assert desk.out() == [[2]]
-    assert [(each.lambda_index, each.sequence) for each in desk.oversized] == [(1, 1)]
-
-
-def test_handed_back_second_stage_goes_out_with_its_inputs_again() -> None:
-    desk = served(STAGES, events=1)
-    desk.report("J1", outputs={1: b"one"})
-    desk.report("J2", kind=StatusKind.HANDED_BACK)
-
-    assert inputs_of(desk, "J3") == {1: {"parse": b"one"}}
-
-
 # --- whose ids these are -----------------------------------------------------------------------
 
 
@@ -479,3 +384,34 @@ def test_issuer_knows_which_ids_its_task_may_have_given_out(job_id: str, possibl
 
     assert (desk.counters.late_successes == 1) is possible
     assert desk.counters.unknown_statuses == 1
+
+
+def test_ordered_sends_only_the_first_of_several_jobs_when_events_have_grown() -> None:
+    desk = Desk(topology("T1", ordering="ordered"), settings=SchedulerSettings(job_bytes_max=1_000))
+    desk.publish("S", [1, 2])
+    desk.ping("S", 2)
+    desk.serve()
+    desk.report("J1", done=[], failed=[1])
+    desk.state("S").buffer.drop_through(2)
+    desk.source["S"] = [Event(1, b"x" * 900), Event(2, b"y" * 900)]
+    desk.tick(1_001)
+    desk.serve()
+
+    assert desk.out() == [[1]]
+    desk.report("J2")
+    assert desk.out() == [[2]]
+
+
+def test_ordered_with_a_job_and_a_parked_event_waits_for_the_job() -> None:
+    """So it may stand after a restart, when an adopted job is younger than what was stored."""
+    desk = Desk(topology("T1", ordering="ordered"))
+    desk.publish("S", [1, 2])
+    parked = ParkedRow(1, 1, 1, 0, "transient", "e", "e", 1, 1)
+    out = JobRow("0-0-1", [2], 1, 0, 30_000)
+    row = ActiveRow("S", 2, desk.now_ms, [LambdaRow("T1", "only", 0, jobs=[out], parked=[parked])])
+    desk.scheduler.restore([row], desk.now_ms)
+    desk.scheduler.resume(desk.now_ms)
+    desk.tick()
+
+    assert desk.jobs == {}
+    assert desk.scheduler.open_jobs == 1

@@ -325,6 +325,20 @@ def test_subject_whose_source_fails_for_ever_delays_nobody() -> None:
     assert desk.state("bad-1").faults > 5
 
 
+def test_parked_events_are_counted_over_all_subjects() -> None:
+    desk = Desk(topology("T1"))
+    for subject in ("A", "B"):
+        desk.publish(subject, [1, 2])
+        desk.ping(subject, 2)
+        desk.serve()
+    desk.report("J1", failed=[1, 2])
+    desk.report("J2", failed=[1])
+    assert desk.scheduler.parked_events == 3
+    desk.tick(1_001)
+
+    assert desk.scheduler.parked_events == 0
+
+
 def test_jobs_carry_all_that_a_worker_needs() -> None:
     desk = Desk(topology("T1", LambdaSpec(lambda_id="x", queue="bulk", timeout_ms=7)), epoch=10)
     desk.publish("S", [1])

@@ -225,6 +225,38 @@ def test_source_that_lost_its_newest_events_is_believed_in_the_end() -> None:
     assert desk.cursor("S", "T1") == 91
 
 
+def test_answers_older_than_a_ping_tell_nothing_about_the_end() -> None:
+    """Both queries were out when the ping came: only after the last is the end asked for again."""
+    desk = lagging(100, T1=10, T2=100)
+    desk.ping("S")
+    desk.ping("S", 102)
+    assert starts(desk) == [11, 101]
+    desk.answer("S", [], start=101)
+    assert starts(desk) == [11, 101]
+    desk.answer("S", range(11, 21), start=11)
+    assert starts(desk) == [101, 21]
+
+    desk.publish("S", range(11, 103))
+    desk.serve()
+    assert desk.events_out("T2") == [101, 102]
+
+
+def test_wake_for_a_parked_event_does_not_end_the_rest_of_the_source() -> None:
+    slow = SchedulerSettings(source_retry=RetrySpec(first_ms=60_000, floor_ms=50_000))
+    desk = Desk(topology("T1"), settings=slow)
+    desk.ping("S", 1)
+    desk.answer("S", [1])
+    desk.ping("S", 2)
+    desk.fault("S")
+    rest_ms = desk.state("S").source_due_ms
+    desk.report("J1", failed=[1])
+    desk.tick(1_001)
+
+    assert desk.out() == [[1]]
+    assert desk.state("S").source_due_ms == rest_ms
+    assert desk.queries == []
+
+
 # --- memory ----------------------------------------------------------------------------------
 
 
@@ -260,3 +292,17 @@ def test_buffer_keeps_what_was_asked_for_a_parked_event() -> None:
     desk.wait(2_000)
 
     assert [120] in desk.out()
+
+
+def test_buffer_keeps_one_page_for_each_lambda_that_stands_elsewhere() -> None:
+    specs = [topology(name, ordering="ordered") for name in ("T1", "T2")]
+    desk = Desk(*specs, page_limit=4, settings=SchedulerSettings(buffered_events_max=6))
+    desk.infos["S"] = CursorInfo("S", 50, {"T1": 0, "T2": 50})
+    desk.publish("S", range(1, 61))
+    desk.ping("S", 60)
+    while desk.names_out() or desk.queries:
+        desk.serve()
+        assert len(desk.state("S").buffer.events) <= 12
+        desk.report(desk.names_out()[0])
+
+    assert (desk.cursor("S", "T1"), desk.cursor("S", "T2")) == (60, 60)

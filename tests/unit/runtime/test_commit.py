@@ -326,3 +326,30 @@ def test_commit_refuses_a_moment_with_outputs_that_were_not_sent(desk: Desk) -> 
 
     with pytest.raises(AssertionError, match="cannot be recorded as issued"):
         desk.take()
+
+
+def test_commit_gives_up_when_its_outputs_do_not_settle_in_time(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.count(b"a")
+    desk.take()
+    monkeypatch.setattr(desk.producer, "flush", lambda timeout_ms: False)
+
+    assert desk.pipeline.finish(1_000) is None
+    assert desk.pipeline.idle
+    assert desk.pipeline.counters.failed == 1
+    assert desk.task.unlanded == {b"na": b"1"}
+
+
+def test_renewal_that_fails_leaves_the_claim_and_the_writes_as_they_were(desk: Desk) -> None:
+    desk.count(b"a")
+    desk.take(1_000)
+    desk.land()
+    desk.count(b"b")
+    desk.take(2_000, renewal=True)
+    desk.fail()
+
+    assert (desk.task.proof_ms, desk.task.claimed) == (1_000, True)
+    desk.take(3_000)
+    desk.land()
+    assert [r.value for r in desk.world.records(NAMES.dead_letters)] == [b"1", b"1"]

@@ -196,6 +196,26 @@ def test_engine_that_was_stopped_publishes_nothing_it_no_longer_may() -> None:
     assert [r for r in world.records(CHANGELOG)[before:] if r.key != META_KEY] == []
 
 
+def test_outputs_leave_in_the_order_in_which_they_had_to_wait() -> None:
+    settings = EngineSettings(sweep_interval_ms=0, source_batch_max=1)
+    world = EngineWorld(topology("T1"), settings=settings)
+    engine = world.running()
+    world.commits.holds = world.sources.holds = True
+    for subject in ("B", "A"):
+        world.publish(subject, 1)
+        world.ping(subject, 1)
+    world.turn(engine, 8, 500)
+    for answer in world.sources.waiting:
+        answer.run()
+        world.turn(engine, 1, 0)
+    assert [write.key for write in task_of(engine).outbox] == [b"B", b"A"]
+    world.commits.holds = False
+    world.commits.release()
+    world.turn(engine, 10)
+
+    assert [record.key for record in world.records(JOBS)] == [b"B", b"A"]
+
+
 def test_idle_task_renews_its_proof() -> None:
     world = EngineWorld(topology("T1"))
     engine = world.running()
