@@ -45,8 +45,8 @@ class KafkaSettings:
     prefetch_kib_max: int = 32_768
     """Most memory for records fetched ahead of `Member.poll`, per member, in KiB."""
     fetch_bytes_max: int = 65_536
-    """Most bytes one answer brings of a partition. All partitions of a member share one queue in the
-    client, so a status waits behind every ping that was fetched before it: keep that short."""
+    """Most bytes one answer brings of a partition. All partitions of a member share one queue in
+    the client, so a status waits behind every ping that was fetched before it: keep that short."""
     fetch_ahead_records: int = 2_000
     """Records of a partition that may wait in the client before it fetches no more of them."""
     request_timeout_ms: int = 10_000
