@@ -1,0 +1,1 @@
+"""The values, file for file."""
