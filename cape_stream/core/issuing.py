@@ -214,7 +214,8 @@ class Issuer:
         attempts = size = 0
         for sequence in sorted(state.parked):
             parked = state.parked[sequence]
-            due = parked.due_ms <= now_ms
+            # Adopted jobs may have been issued on successes that are lost, inputs and all.
+            due = parked.due_ms <= now_ms and self._gates_open(subject, plan, sequence)
             event = subject.buffer.get(sequence) if due else None
             if due and event is None:
                 self._ask_again(subject, plan, sequence, parked, now_ms)

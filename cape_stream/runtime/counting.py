@@ -26,8 +26,9 @@ class CountingProcessor:
     def restore(self, rows: Iterator[tuple[bytes, bytes]], now_ms: int) -> None:
         """Counts are read from the table when they are needed."""
 
-    def adopt(self, outputs: Sequence[Record], read_rows: RowReader, now_ms: int) -> None:
+    def adopt(self, outputs: Sequence[Record], read_rows: RowReader, now_ms: int) -> int:
         """Outputs are exactly once; there is nothing to adopt."""
+        return 0
 
     def catch_up(self, records: Sequence[Record], read_rows: RowReader, now_ms: int) -> Effects:
         """No input comes before another."""

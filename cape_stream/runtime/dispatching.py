@@ -78,7 +78,7 @@ class DispatchProcessor:
         """Active rows of the table."""
         self.scheduler.restore((decode_active_row(value) for _, value in rows), now_ms)
 
-    def adopt(self, outputs: Sequence[Record], read_rows: RowReader, now_ms: int) -> None:
+    def adopt(self, outputs: Sequence[Record], read_rows: RowReader, now_ms: int) -> int:
         """Jobs this task or an earlier owner of it has issued."""
         jobs: list[Job] = []
         for record in outputs:
@@ -95,6 +95,7 @@ class DispatchProcessor:
         stored = self._stored((job.subject for job in jobs), read_rows)
         for job in jobs:
             self.scheduler.adopt(job, stored.get(job.subject), now_ms)
+        return max((job.epoch for job in jobs), default=0)
 
     def catch_up(self, records: Sequence[Record], read_rows: RowReader, now_ms: int) -> Effects:
         """Statuses that were waiting when the task was restored."""

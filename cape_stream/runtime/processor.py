@@ -46,8 +46,14 @@ class Processor(Protocol):
         """The stored rows under `TaskGroup.restored_prefix`."""
         ...
 
-    def adopt(self, outputs: Sequence[Record], read_rows: RowReader, now_ms: int) -> None:
-        """Outputs that are in the log but may not be accounted for in the rows."""
+    def adopt(self, outputs: Sequence[Record], read_rows: RowReader, now_ms: int) -> int:
+        """Outputs that are in the log but may not be accounted for in the rows.
+
+        Returns:
+            The newest epoch that made one of them; 0 if none tells. It is ours or a later one only
+            when the changelog was lost: then the task begins again with an epoch that is newer
+            still, for outputs may be named by it.
+        """
         ...
 
     def catch_up(self, records: Sequence[Record], read_rows: RowReader, now_ms: int) -> Effects:

@@ -106,13 +106,27 @@ class Recovery:
                 ).high
                 for topic in group.replayed_first
             }
-            processor = group.make_processor(task, meta.epoch + 1)
-            now_ms = self._clock.now_ms()
-            processor.restore(self._table.scan(str(task), group.restored_prefix), now_ms)
-            bounds, adopted = self._adopt(reader, group, task, meta, processor)
-            return Restored(processor, meta.epoch + 1, bounds, ends, replayed, adopted, repaired)
+            epoch = meta.epoch + 1
+            processor, bounds, adopted, newest = self._revive(reader, group, task, meta, epoch)
+            if newest >= epoch:
+                repaired = (
+                    f"{task}: there are outputs of epoch {newest}, its changelog knows of epoch"
+                    f" {meta.epoch} only and must have lost records: going on from what is left"
+                )
+                epoch = newest + 1
+                processor, bounds, adopted, _ = self._revive(reader, group, task, meta, epoch)
+            return Restored(processor, epoch, bounds, ends, replayed, adopted, repaired)
         finally:
             reader.close()
+
+    def _revive(
+        self, reader: Reader, group: TaskGroup, task: TaskId, meta: TaskMeta, epoch: int
+    ) -> tuple[Processor, dict[str, int], int, int]:
+        """A processor with all the state there is; bounds, outputs looked at, their newest epoch."""
+        processor = group.make_processor(task, epoch)
+        now_ms = self._clock.now_ms()
+        processor.restore(self._table.scan(str(task), group.restored_prefix), now_ms)
+        return processor, *self._adopt(reader, group, task, meta, processor)
 
     def _replay(
         self, reader: Reader, group: TaskGroup, task: TaskId, wanted: Callable[[], bool]
@@ -169,10 +183,11 @@ class Recovery:
         task: TaskId,
         meta: TaskMeta,
         processor: Processor,
-    ) -> tuple[dict[str, int], int]:
-        """Show the processor what was issued and may not be accounted for; the new bounds."""
+    ) -> tuple[dict[str, int], int, int]:
+        """Show the processor what was issued and may not be accounted for; the new bounds, how
+        much that was, and the newest epoch in it."""
         bounds: dict[str, int] = {}
-        looked_at = 0
+        looked_at = newest = 0
         name = str(task)
 
         def read_rows(keys: Sequence[bytes]) -> list[bytes | None]:
@@ -185,7 +200,7 @@ class Recovery:
             records: list[Record] = []
             for batch in reader.read(partition, start, kept.high):
                 records.extend(batch)
-            processor.adopt(records, read_rows, self._clock.now_ms())
+            newest = max(newest, processor.adopt(records, read_rows, self._clock.now_ms()))
             looked_at += len(records)
             bounds[topic] = kept.high
-        return bounds, looked_at
+        return bounds, looked_at, newest

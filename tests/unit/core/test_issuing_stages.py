@@ -116,3 +116,18 @@ def test_second_lambda_may_end_where_the_first_gave_no_output() -> None:
 
     assert desk.scheduler.active_subjects == 0
     assert desk.cursor("S", "T1") == 1
+
+
+def test_adopted_second_stage_is_tried_again_only_after_the_first_when_that_is_forgotten() -> None:
+    """The changelog and the first's status are lost: its output is made anew, not left out."""
+    desk = served(STAGES, events=1)
+    desk.report("J1", outputs={1: b"one"})
+    desk.crash(adopting=["J2"])
+    desk.report("J2", failed=[1])
+    desk.tick(300_000)
+    desk.ping("S", 1)
+    desk.serve()
+
+    assert desk.newest().lambda_id == "parse"
+    desk.report(desk.names_out()[0], outputs={1: b"anew"})
+    assert inputs_of(desk, desk.names_out()[0]) == {1: {"parse": b"anew"}}

@@ -385,8 +385,9 @@ def test_successor_adopts_with_the_stored_cursors_of_subjects_that_had_ended() -
     (old,) = Desk().jobs_for("S", 5)
     new = successor(Desk(), [])
     new.rows = {b"cS": desk.rows[b"cS"]}
-    new.processor.adopt([job_record(job), job_record(old)], new.read_rows, NOW_MS)
+    newest = new.processor.adopt([job_record(job), job_record(old)], new.read_rows, NOW_MS)
 
+    assert newest == job.epoch
     assert new.processor.counters()["adopted"] == 1
     assert new.processor.scheduler.open_jobs == 1
 

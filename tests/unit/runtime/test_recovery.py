@@ -35,9 +35,11 @@ class Witness(CountingProcessor):
         """See `Processor.restore`."""
         self.rows = dict(rows)
 
-    def adopt(self, outputs: Sequence[Record], read_rows: RowReader, now_ms: int) -> None:
-        """See `Processor.adopt`."""
-        self.adopted += [record.value for record in outputs]
+    def adopt(self, outputs: Sequence[Record], read_rows: RowReader, now_ms: int) -> int:
+        """See `Processor.adopt`; an output that is a number tells its epoch."""
+        values = [record.value or b"" for record in outputs]
+        self.adopted += values
+        return max((int(value) for value in values if value.isdigit()), default=0)
 
 
 class Desk:
@@ -257,3 +259,26 @@ def test_restore_stops_when_nobody_wants_it_any_more() -> None:
     with pytest.raises(RestoreCancelledError):
         recovering.restore(desk.group, TASK, lambda: False)
     assert desk.table.position("words-0") is None
+
+
+def test_epochs_go_on_from_the_outputs_when_the_changelog_has_lost_them() -> None:
+    """Jobs are named by the epoch; a name that comes again would stand for two jobs."""
+    desk = Desk()
+    desk.write({META_KEY: TaskMeta(epoch=2).encode(), b"a": b"row"})
+    desk.produce(b"1", b"7", b"5")
+    restored, witness = desk.restore()
+
+    assert (restored.epoch, witness.epoch) == (8, 8)
+    assert witness.adopted == [b"1", b"7", b"5"]
+    assert witness.rows == {b"a": b"row"}
+    assert restored.repaired is not None
+    assert "epoch 7" in restored.repaired
+
+
+def test_epochs_go_on_from_the_changelog_when_it_has_lost_nothing() -> None:
+    desk = Desk()
+    desk.write({META_KEY: TaskMeta(epoch=2).encode()})
+    desk.produce(b"1", b"2")
+    restored, witness = desk.restore()
+
+    assert (restored.epoch, witness.epoch, restored.repaired) == (3, 3, None)
