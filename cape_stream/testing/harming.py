@@ -66,7 +66,10 @@ class Harmer:
             Harm.WORKER_LEAVE: lambda: self._pick(workers).leave(),
             Harm.REFRESHER_KILL_BETWEEN: lambda: self._kill_between(refreshers),
             Harm.REFRESHER_STOP_BETWEEN: lambda: self._stop_between(refreshers),
+            Harm.REFRESHER_LEAVE: lambda: self._pick(refreshers).leave(),
             Harm.JUNK: self._junk,
+            Harm.TRUNCATE: self._truncate,
+            Harm.CHANGELOG_LOST: self._lose_changelog,
         }
 
     def start(self) -> None:
@@ -134,7 +137,10 @@ class Harmer:
         self._copies[seat] = copy
 
     def _damage_table(self) -> None:
-        disk = self._rob().disk
+        seat = self._stage.dice.random.choice(self._dispatchers)
+        if seat.process is not None and self._stage.dice.happens(0.5):
+            seat.process.kill()
+        disk = seat.disk
         if disk.tasks:
             disk.damage(self._stage.dice.random.choice(sorted(disk.tasks)))
 
@@ -167,6 +173,23 @@ class Harmer:
                 bounds = [stage.bound(domain, topic, partition) for domain in stage.plans]
                 offset = min(*bounds, taken.get(TopicPartition(topic, partition), 0))
                 stage.broker.delete_records(topic, partition, offset)
+
+    def _truncate(self) -> None:
+        """The last few records of one partition that is no changelog."""
+        stage, random = self._stage, self._stage.dice.random
+        names = [stage.names.jobs(queue) for queue in stage.queues]
+        for domain in stage.plans:
+            names += [stage.names.pings(domain), stage.names.statuses(domain)]
+        topic, partition = random.choice(names), random.randrange(stage.scenario.partitions)
+        kept = stage.broker.watermarks(topic, partition)
+        stage.broker.truncate(topic, partition, max(kept.low, kept.high - random.randint(1, 5)))
+
+    def _lose_changelog(self) -> None:
+        for seat in self._dispatchers:
+            if seat.process is not None:
+                seat.process.kill()
+        domain = self._stage.dice.random.choice(sorted(self._stage.plans))
+        self._stage.forget_changelog(domain)
 
     def _source_down(self) -> None:
         domain = self._stage.dice.random.choice(sorted(self._stage.sources))

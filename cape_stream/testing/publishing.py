@@ -12,6 +12,8 @@ from cape_stream.ports.log import TopicPartition
 from cape_stream.testing.job_runs import POISON
 from cape_stream.testing.stage import Stage
 
+HEADERS = {"content-type": "text/plain"}
+
 
 class Publisher:
     """Publishes all events of a world and pings the dispatchers.
@@ -48,7 +50,7 @@ class Publisher:
         size = random.randint(0, load.payload_bytes_max)
         payload = f"{domain}/{subject}/{sequence}:".encode() + b"." * size
         late_ms = random.randint(0, load.late_ms_max)
-        stage.sources[domain].publish(subject, Event(sequence, payload), late_ms)
+        stage.sources[domain].publish(subject, Event(sequence, payload, HEADERS), late_ms)
         stage.history.published[domain, subject, sequence] = stage.history.now()
         self._newest[domain, subject] = sequence
         stage.note("source", "published", f"{domain}/{subject} {sequence}")

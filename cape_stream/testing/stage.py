@@ -70,6 +70,12 @@ class Stage:
         rows = self.history.last_rows.get((domain, partition), {})
         return TaskMeta.decode(rows.get(META_KEY)).bounds.get(topic, 0)
 
+    def forget_changelog(self, domain: str) -> None:
+        """The domain's changelog is deleted and made again; what it held stays in the history."""
+        self.read_changelogs()
+        self.broker.recreate(self.names.changelog(domain))
+        self.history.start_over(domain)
+
     def _topics(self) -> Iterable[TopicSpec]:
         names = [self.names.jobs(queue) for queue in self.queues]
         for domain in self.plans:

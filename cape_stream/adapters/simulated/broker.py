@@ -26,6 +26,8 @@ class BrokerSettings:
     """A producer gives up what it could not hand over for so long; below half a session."""
     transaction_timeout_ms: int = 10_000
     """The log aborts a transaction that its process does not end."""
+    delete_retention_ms: int = 0
+    """How long the cleaner leaves tombstones to readers that are behind."""
     record_bytes_max: int = 1_048_576
     """Largest value of a record."""
     producer_records_max: int = 100_000
@@ -162,10 +164,11 @@ class Broker:
             self.partition(TopicPartition(topic, partition)).truncate(offset)
 
     def compact(self, topic: str) -> None:
-        """The cleaner keeps the newest record of each key and drops tombstones."""
+        """The cleaner keeps the newest record of each key and drops old tombstones."""
+        from_ms = self.timeline.now_ms - self.settings.delete_retention_ms + 1
         with self.lock:
             for stored in self._topics[topic]:
-                stored.compact()
+                stored.compact(from_ms)
 
     def recreate(self, topic: str) -> None:
         """The topic is deleted and made again: empty, and no group has offsets for it."""

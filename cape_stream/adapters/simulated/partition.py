@@ -106,8 +106,12 @@ class StoredPartition:
         self.high = max(self.low, min(self.high, offset))
         self._open = {open_: first for open_, first in self._open.items() if first < offset}
 
-    def compact(self) -> None:
-        """Keep the newest record of each key below `stable`, and no tombstones; `low` stays."""
+    def compact(self, tombstones_from_ms: int) -> None:
+        """Keep the newest record of each key below `stable`; `low` stays.
+
+        Args:
+            tombstones_from_ms: older ones go.
+        """
         stable = self.stable
         newest: dict[bytes | None, int] = {}
         for entry in self._entries:
@@ -119,7 +123,10 @@ class StoredPartition:
             if entry.offset >= stable
             or (
                 entry.record is not None
-                and entry.record.value is not None
+                and (
+                    entry.record.value is not None
+                    or entry.record.timestamp_ms >= tombstones_from_ms
+                )
                 and self._readable(entry)
                 and newest[entry.record.key] == entry.offset
             )
