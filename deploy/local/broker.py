@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -93,13 +94,20 @@ class LocalBroker:
     Not for several threads at once. Unless detached it dies with this process, even on kill -9.
     """
 
-    def __init__(self, folder: Path | None = None, *, detached: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        detached: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         """Starts nothing yet.
 
         Args:
             folder: where state, log and data live; one that held a broker before brings it back
                 with its port and data. None for a temporary one, removed by `close`.
             detached: the broker outlives this process; it is found again by its folder.
+            settings: broker settings of its own, on top of ``server.properties``.
         """
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if folder is None:
@@ -109,6 +117,7 @@ class LocalBroker:
             folder = Path(self._temporary.name)
         self.folder = folder.resolve()
         self._detached = detached
+        self._settings = dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._state = self._read_state()
@@ -253,13 +262,13 @@ class LocalBroker:
 
     def _write_settings(self, state: _State) -> None:
         template = string.Template((HERE / "server.properties").read_text())
-        self._settings_file.write_text(
-            template.substitute(
-                port=state.port,
-                controller_port=state.controller_port,
-                data=self.folder / "data",
-            )
+        written = template.substitute(
+            port=state.port,
+            controller_port=state.controller_port,
+            data=self.folder / "data",
         )
+        own = [f"{name}={value}\n" for name, value in self._settings.items()]
+        self._settings_file.write_text("".join([written, *own]))
 
     def _format(self, java: str, class_path: str) -> None:
         shutil.rmtree(self.folder / "data", ignore_errors=True)
