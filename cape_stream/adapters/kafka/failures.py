@@ -48,9 +48,6 @@ OUTDATED_MEMBERSHIP = frozenset(
 )
 """The group has moved on without this member (KIP-447, KIP-848)."""
 
-NO_PROTOCOL = frozenset({KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE})
-"""How a broker without KIP-848 answers the first heartbeat."""
-
 
 def kafka_error(exception: KafkaException) -> KafkaError:
     """The error object inside an exception of the client library."""

@@ -19,7 +19,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from cape_stream.adapters.kafka.client_log import LOGGER, ClientLog
-from cape_stream.adapters.kafka.failures import MISCONFIGURED, NO_PROTOCOL, REFUSED
+from cape_stream.adapters.kafka.failures import MISCONFIGURED, REFUSED, kafka_error
 from cape_stream.adapters.kafka.group_protocol import ClassicProtocol, ConsumerProtocol
 from cape_stream.adapters.kafka.offset_commits import OffsetCommits
 from cape_stream.adapters.kafka.ownership import KafkaOwnership, epoch_of
@@ -33,6 +33,7 @@ from cape_stream.ports.log import MemberListener, Record, TopicPartition, Waterm
 UNKNOWN_START_WAIT_S = 0.002
 """How often `poll` looks for answers while a partition's start is unknown."""
 LEAVE_WAIT_S = 5.0
+LEAVE_POLL_S = 0.02
 
 
 class KafkaMember:
@@ -61,7 +62,9 @@ class KafkaMember:
         self._has_news = False
         """The listener was called during the present `poll`."""
         self._fatal: Fatal | None = None
-        self._is_refused_protocol = False
+        self._refusal: str | None = None
+        """Why the broker does not let us use the protocol it may not know."""
+        self._may_fall_back = settings.group_protocol == "auto"
         self._is_closed = False
         self._protocol: ClassicProtocol | ConsumerProtocol
         if settings.group_protocol == "classic":
@@ -84,8 +87,8 @@ class KafkaMember:
                 self._report_resets()
             if self._fatal is not None:
                 raise self._fatal
-            if self._is_refused_protocol:
-                self._fall_back()
+            if self._refusal is not None:
+                self._fall_back(self._refusal)
             if records or self._has_news or time.monotonic() >= deadline_s:
                 return records
 
@@ -122,15 +125,22 @@ class KafkaMember:
         """See `Member.close`."""
         if self._is_closed:
             return
-        consumer = self._consumer
-        consumer.unsubscribe()
+        try:
+            self._leave()
+        finally:
+            self._is_closed = True
+            self._consumer.close()
+
+    def _leave(self) -> None:
+        try:
+            self._consumer.unsubscribe()
+        except KafkaException as exception:  # The client has failed for good.
+            LOGGER.debug("%s: %s", self._group, kafka_error(exception).str())
         deadline_s = time.monotonic() + LEAVE_WAIT_S
-        while consumer.assignment() and time.monotonic() < deadline_s:
-            consumer.poll(0.02)
+        while self._consumer.assignment() and time.monotonic() < deadline_s:
+            self._consumer.poll(LEAVE_POLL_S)
         if self._owned:
             self._drop(sorted(self._owned), is_lost=True)
-        self._is_closed = True
-        consumer.close()
 
     def _join(self) -> Consumer:
         config = {
@@ -151,14 +161,15 @@ class KafkaMember:
         )
         return consumer
 
-    def _fall_back(self) -> None:
-        """The broker does not know the new protocol: begin again with the classic one."""
-        LOGGER.info(
-            "%s: the broker does not offer group.protocol=consumer; with the classic protocol each "
-            "change of members stops all of them for a moment",
-            self._group,
+    def _fall_back(self, refusal: str) -> None:
+        """The broker does not offer the new protocol: begin again with the classic one."""
+        LOGGER.warning(
+            "%s: the broker refuses group.protocol=consumer, so each change of members will stop "
+            "all of them for a moment: %s",
+            *(self._group, refusal),
         )
-        self._is_refused_protocol = False
+        self._refusal = None
+        self._may_fall_back = False
         self._consumer.close()
         self._protocol = ClassicProtocol(self._settings)
         self._consumer = self._join()
@@ -210,6 +221,7 @@ class KafkaMember:
             return
         self._positions.begin({start.partition: start.offset for start in begun})
         self._owned |= {start.partition for start in begun}
+        self._may_fall_back = False
         self._has_news = True
         self._listener.assigned(sorted(start.partition for start in begun))
         for start in begun:
@@ -281,11 +293,11 @@ class KafkaMember:
 
     def _on_error(self, error: KafkaError) -> None:
         """An error of the client as a whole, or one that came in the place of a record."""
-        code = error.code()
-        may_fall_back = self._settings.group_protocol == "auto" and not self._owned
-        if code in NO_PROTOCOL and may_fall_back and isinstance(self._protocol, ConsumerProtocol):
-            self._is_refused_protocol = True
-        elif error.fatal() or code in REFUSED or code in MISCONFIGURED:
+        # Fatal errors of the group come as a message with the cause in its text only.
+        is_fatal = error.fatal() or error.code() == KafkaError._FATAL
+        if is_fatal and self._may_fall_back:
+            self._refusal = error.str()
+        elif is_fatal or error.code() in REFUSED or error.code() in MISCONFIGURED:
             self._fatal = Fatal(f"member of {self._group}: {error.name()}: {error.str()}")
         else:
             self._log.say(logging.WARNING, error.name(), error.str())

@@ -168,7 +168,10 @@ class KafkaProducer:
 
     def poll(self, timeout_ms: int) -> None:
         """See `Producer.poll`."""
-        self._client.poll(timeout_ms / 1_000)
+        try:
+            self._client.poll(timeout_ms / 1_000)
+        except KafkaException as exception:
+            self._on_error(kafka_error(exception))
         if self._is_broken:
             self._reopen()
 
@@ -182,7 +185,11 @@ class KafkaProducer:
         """See `Producer.flush`."""
         deadline_s = time.monotonic() + timeout_ms / 1_000
         while True:
-            left = self._client.flush(max(0.0, deadline_s - time.monotonic()))
+            try:
+                left = self._client.flush(max(0.0, deadline_s - time.monotonic()))
+            except KafkaException as exception:
+                self._on_error(kafka_error(exception))
+                left = len(self._client)
             if self._is_broken:
                 self._reopen()
             elif left == 0 or time.monotonic() >= deadline_s:
