@@ -37,7 +37,7 @@ UNKNOWN_DESTINATION = frozenset(
 class Run:
     """Sends of one partition up to a failure."""
 
-    __slots__ = ("_channel", "acked", "failed", "in_order", "on_delivery", "sent")
+    __slots__ = ("_channel", "acked", "failed", "in_order", "newest", "on_delivery", "sent")
 
     def __init__(self, channel: "Channel") -> None:
         self._channel = channel
@@ -45,6 +45,7 @@ class Run:
         self.acked = 0
         self.failed = 0
         self.in_order = 0
+        self.newest: Message | None = None
         # Bound once: a bound method made for every record costs 40 ns.
         self.on_delivery = self._delivered
 
@@ -56,7 +57,7 @@ class Run:
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.acked += 1
-            self._channel.acked_offset = message.offset()
+            self.newest = message  # read for its offset only when somebody asks
         else:
             self.fail(message.key(), message.value(), error)
 
@@ -78,15 +79,33 @@ class Run:
 class Channel:
     """One partition's books."""
 
-    __slots__ = ("_done", "_ended", "_failures", "acked_offset", "partition", "run")
+    __slots__ = ("_acked_before", "_done", "_ended", "_failures", "_open_runs", "partition")
 
-    def __init__(self, partition: TopicPartition, failures: list[FailedSend]) -> None:
+    def __init__(
+        self,
+        partition: TopicPartition,
+        failures: list[FailedSend],
+        open_runs: dict[int, Run],
+    ) -> None:
+        """Books of ``partition``.
+
+        Args:
+            partition: whose books.
+            failures: where records that are given up are put.
+            open_runs: the open run of every partition of the topic; ours is put there.
+        """
         self.partition = partition
         self._failures = failures
+        self._open_runs = open_runs
         self._done = 0
         self._ended: deque[Run] = deque()
-        self.acked_offset: int | None = None
-        self.run = Run(self)
+        self._acked_before: int | None = None
+        self._open_runs[partition.partition] = Run(self)
+
+    @property
+    def run(self) -> Run:
+        """The run that the next record belongs to."""
+        return self._open_runs[self.partition.partition]
 
     def fail(self, run: Run, key: bytes | None, value: bytes | None, error: KafkaError) -> None:
         """Note it, and open the next run."""
@@ -95,7 +114,7 @@ class Channel:
         self._failures.append(FailedSend(topic, partition, key, value, reason))
         if run is self.run:
             self._ended.append(run)
-            self.run = Run(self)
+            self._open_runs[partition] = Run(self)
 
     @property
     def sent(self) -> int:
@@ -106,15 +125,22 @@ class Channel:
     def settled(self) -> int:
         """Of those, how many are settled, from the first one on without a gap."""
         while self._ended and self._ended[0].is_settled:
+            self._acked_before = self.acked_offset
             self._done += self._ended.popleft().sent
         return self._done + (self._ended[0] if self._ended else self.run).settled
+
+    @property
+    def acked_offset(self) -> int | None:
+        """Offset of the newest acknowledged record; None before the first."""
+        newest = [run.newest.offset() for run in (*self._ended, self.run) if run.newest is not None]
+        return max((at for at in (self._acked_before, *newest) if at is not None), default=None)
 
 
 class Counters(Mapping[TopicPartition, int]):
     """A live view of one figure of all channels; those that have none are not in it."""
 
     def __init__(
-        self, channels: Mapping[tuple[str, int], Channel], figure: Callable[[Channel], int | None]
+        self, channels: Mapping[TopicPartition, Channel], figure: Callable[[Channel], int | None]
     ) -> None:
         self._channels = channels
         self._figure = figure
@@ -139,8 +165,9 @@ class KafkaProducer:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._log = ClientLog("producer")
-        # A plain tuple is cheaper to make than a TopicPartition, and finds the same.
-        self._channels: dict[tuple[str, int], Channel] = {}
+        self._channels: dict[TopicPartition, Channel] = {}
+        # By topic and number: two look-ups are cheaper than one by a tuple made for it.
+        self._open_runs: dict[str, dict[int, Run]] = {}
         self._failures: list[FailedSend] = []
         self._is_broken = False
         self._is_closed = False
@@ -150,15 +177,16 @@ class KafkaProducer:
             self._channels, lambda c: c.acked_offset
         )
         self._client = self._open()
+        self._produce = self._client.produce
 
     def send(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> bool:
         """See `Producer.send`."""
-        channel = self._channels.get((topic, partition))
-        if channel is None:
-            channel = self._channel(TopicPartition(topic, partition))
-        run = channel.run
         try:
-            self._client.produce(topic, value, key, partition, run.on_delivery)
+            run = self._open_runs[topic][partition]
+        except KeyError:
+            run = self._channel(TopicPartition(topic, partition)).run
+        try:
+            self._produce(topic, value, key, partition, run.on_delivery)
         except BufferError:
             return False
         except KafkaException as exception:
@@ -214,7 +242,8 @@ class KafkaProducer:
         return KafkaClient({**config, "error_cb": self._on_error}, logger=self._log)
 
     def _channel(self, partition: TopicPartition) -> Channel:
-        channel = self._channels[partition] = Channel(partition, self._failures)
+        open_runs = self._open_runs.setdefault(partition.topic, {})
+        channel = self._channels[partition] = Channel(partition, self._failures, open_runs)
         return channel
 
     def _refused(
@@ -249,6 +278,7 @@ class KafkaProducer:
         broken.purge()
         broken.flush(1)
         self._client = self._open()
+        self._produce = self._client.produce
         self._is_broken = False
 
     def _on_error(self, error: KafkaError) -> None:

@@ -13,7 +13,7 @@ def message(offset: int) -> Message:
 
 
 def test_settled_counts_acknowledgements() -> None:
-    channel = Channel(TopicPartition("jobs", 2), [])
+    channel = Channel(TopicPartition("jobs", 2), [], {})
     run = channel.run
     run.sent += 3
 
@@ -25,7 +25,7 @@ def test_settled_counts_acknowledgements() -> None:
 
 def test_settled_stands_at_a_failure_while_older_records_are_unanswered() -> None:
     failures: list[FailedSend] = []
-    channel = Channel(TopicPartition("jobs", 2), failures)
+    channel = Channel(TopicPartition("jobs", 2), failures, {})
     first = channel.run
     first.sent += 4
     first.on_delivery(None, message(10))
@@ -44,7 +44,7 @@ def test_settled_stands_at_a_failure_while_older_records_are_unanswered() -> Non
 
 
 def test_settled_goes_on_after_the_run_of_a_failure_is_answered() -> None:
-    channel = Channel(TopicPartition("jobs", 2), [])
+    channel = Channel(TopicPartition("jobs", 2), [], {})
     first = channel.run
     first.sent += 2
     first.on_delivery(TIMED_OUT, message(0))
@@ -61,7 +61,7 @@ def test_settled_goes_on_after_the_run_of_a_failure_is_answered() -> None:
 
 
 def test_settled_counts_two_failed_runs_in_turn() -> None:
-    channel = Channel(TopicPartition("jobs", 2), [])
+    channel = Channel(TopicPartition("jobs", 2), [], {})
     runs = []
     for _ in range(2):
         run = channel.run
