@@ -175,8 +175,12 @@ class Issuer:
 
         Moves ``high`` over everything it takes and everything that is accounted for already.
         """
-        room = min(plan.max_batch, plan.window - state.open_events())
+        room = plan.window - state.open_events()
         known = state.accounted() if start <= state.unsure_to else None
+        if known is not None and room < 1:
+            # What is done beyond a gap fills the window; only closing the gap makes room again.
+            end, room = min(end, state.unsure_to), plan.max_batch
+        room = min(room, plan.max_batch)
         batch: list[Event] = []
         size = 0
         before = state.high

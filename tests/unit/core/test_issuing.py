@@ -122,6 +122,26 @@ def test_window_counts_parked_events() -> None:
     assert desk.events_out() == [4, 5, 6]
 
 
+def test_gap_is_closed_though_what_is_done_beyond_it_fills_the_window() -> None:
+    """All the table knew is lost; the tail of the job topic still has the newest three jobs."""
+    desk = served(topology("T1", batches_of(1), window=3), events=3)
+    desk.publish("S", range(4, 9))
+    desk.ping("S", 8)
+    for name in ("J1", "J2", "J3"):
+        desk.report(name)
+    desk.serve()
+    desk.crash(adopting=["J4", "J5", "J6"])
+    for name in ("J4", "J5", "J6"):
+        desk.report(name)
+    desk.serve()
+
+    assert desk.out() == [[1], [2], [3]]
+    for name in desk.names_out():
+        desk.report(name)
+    assert desk.cursor("S", "T1") == 6
+    assert desk.out() == [[7], [8]]
+
+
 def test_topologies_at_the_same_place_get_jobs_of_their_own() -> None:
     desk = served(topology("T1"), topology("T2"), topology("T3", batches_of(1)), events=2)
 
