@@ -28,7 +28,8 @@ from tests.bench.shared_source import SharedSource, due_ns_of, now_ns, subject_n
 DOMAIN = "accounts"
 LATENCY_BUCKET_US = 100
 PING_AHEAD_MAX = 4_000
-"""At saturation, most pings that may be under way."""
+"""At saturation, most events that may be under way: the generator must not take the processors that
+are to be measured."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -66,12 +67,14 @@ class Latencies:
     """Ping to handler, in buckets of `LATENCY_BUCKET_US`."""
 
     buckets: dict[int, int] = field(default_factory=dict)
+    count: int = 0
 
     def record(self, batch: Batch) -> None:
         """The echo handler: counts how late each event is."""
         for event in batch:
             bucket = (now_ns() - due_ns_of(event.payload)) // 1_000 // LATENCY_BUCKET_US
             self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
+        self.count += len(batch)
 
 
 LATENCIES = Latencies()
@@ -127,6 +130,7 @@ def dispatcher(stage: Stage, control: Connection) -> None:
 def worker(stage: Stage, control: Connection) -> None:
     """Runs the real worker with an inline echo handler."""
     app = stage.declare()
+    source = SharedSource(stage.source, stage.subjects)
     served = Worker(
         stage.log(),
         AvroCodec(),
@@ -140,12 +144,16 @@ def worker(stage: Stage, control: Connection) -> None:
         buckets, LATENCIES.buckets = LATENCIES.buckets, {}
         return {"buckets": buckets, "cpu_s": time.process_time()}
 
-    _serve(control, lambda: served.step(5), report)
+    def step() -> None:
+        served.step(5)
+        source.handled = LATENCIES.count
+
+    _serve(control, step, report)
     served.close()
 
 
 def load(stage: Stage, control: Connection) -> None:
-    """Makes events and pings them: so many a second, or (rate 0) as fast as they are taken."""
+    """Makes events and pings them: so many a second, or (rate 0) as fast as they are handled."""
     source = SharedSource(stage.source, stage.subjects)
     pinger = Pinger(
         stage.log(),
@@ -155,19 +163,20 @@ def load(stage: Stage, control: Connection) -> None:
         partitions=stage.partitions,
     )
     while True:
-        rate, seconds, first = control.recv()
+        rate, seconds = control.recv()
         if not seconds:
             break
-        count = _pace(source, pinger, stage, rate, seconds, first)
+        if rate:
+            count = _pace(source, pinger, stage, rate, seconds)
+        else:
+            count = _keep_ahead(source, pinger, stage, seconds)
         pinger.flush(10_000)
         control.send({"events": count, "cpu_s": time.process_time()})
     pinger.close()
     source.close()
 
 
-def _pace(
-    source: SharedSource, pinger: Pinger, stage: Stage, rate: float, seconds: float, first: int
-) -> int:
+def _pace(source: SharedSource, pinger: Pinger, stage: Stage, rate: float, seconds: float) -> int:
     """Send from the intended times on, whatever the delays: no coordinated omission."""
     start_ns = now_ns()
     count = 0
@@ -176,9 +185,24 @@ def _pace(
         wait_ns = due_ns - now_ns()
         if wait_ns > 200_000:
             time.sleep(wait_ns / 1e9)
-        number = (first + count) % stage.subjects
+        number = count % stage.subjects
         pinger.ping(subject_name(number), source.append(number, due_ns))
         count += 1
+    return count
+
+
+def _keep_ahead(source: SharedSource, pinger: Pinger, stage: Stage, seconds: float) -> int:
+    """Keep `PING_AHEAD_MAX` events under way."""
+    start_ns, handled, count = now_ns(), source.handled, 0
+    while (at_ns := now_ns()) - start_ns < seconds * 1e9:
+        done = (source.handled - handled) // stage.topologies
+        if count - done >= PING_AHEAD_MAX:
+            time.sleep(0.002)
+            continue
+        for _ in range(100):
+            number = count % stage.subjects
+            pinger.ping(subject_name(number), source.append(number, at_ns))
+            count += 1
     return count
 
 

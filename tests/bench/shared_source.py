@@ -26,7 +26,7 @@ class SharedSource:
 
     def __init__(self, name: str | None, subjects: int) -> None:
         """``name``: of an existing one; None makes a new one without events."""
-        size = _SLOT.size * subjects
+        size = _SLOT.size * (subjects + 1)
         self._memory = SharedMemory(name=name, create=name is None, size=size)
         buffer = self._memory.buf
         assert buffer is not None, "it was just opened"
@@ -36,6 +36,16 @@ class SharedSource:
         if self._owner:
             for number in range(subjects):
                 _SLOT.pack_into(self._buffer, number * _SLOT.size, -1, 0)
+            self.handled = 0
+
+    @property
+    def handled(self) -> int:
+        """Events that handlers have had, as the worker says; kept behind the subjects' slots."""
+        return int(_SLOT.unpack_from(self._buffer, self._subjects * _SLOT.size)[0])
+
+    @handled.setter
+    def handled(self, count: int) -> None:
+        _SLOT.pack_into(self._buffer, self._subjects * _SLOT.size, count, 0)
 
     @property
     def name(self) -> str:
