@@ -322,13 +322,14 @@ class Scheduler:
             if None not in state.queries.values():
                 state.head = max(state.head, state.next_unknown())
         elif len(events) == page.query.limit:
-            state.faults = 0
+            state.faults = state.behind = 0
             state.head = max(state.head, min(end + 1, SEQUENCE_MAX))
-        elif end < max(state.seen, state.promised) and state.faults < SOURCE_BEHIND_TRIES:
+        elif end < max(state.seen, state.promised) and state.behind < SOURCE_BEHIND_TRIES:
+            state.behind += 1
             self._inflight.counters.source_behind += 1
             self._rest_source(state, now_ms)
         else:
-            state.faults = 0
+            state.faults = state.behind = 0
             end = max(end, seen_before)
             state.promised = min(state.promised, end)
             others_saw = seen_now > seen_before

@@ -122,7 +122,7 @@ class Recovery:
     def _revive(
         self, reader: Reader, group: TaskGroup, task: TaskId, meta: TaskMeta, epoch: int
     ) -> tuple[Processor, dict[str, int], int, int]:
-        """A processor with all the state there is; bounds, outputs looked at, their newest epoch."""
+        """A processor with all state there is; bounds, outputs looked at, their newest epoch."""
         processor = group.make_processor(task, epoch)
         now_ms = self._clock.now_ms()
         processor.restore(self._table.scan(str(task), group.restored_prefix), now_ms)

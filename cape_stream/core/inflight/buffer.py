@@ -86,4 +86,6 @@ class EventBuffer:
         kept = [event for low, high in windows for event in self.between(low, high)]
         self.events = kept
         self.sequences = [event.sequence for event in kept]
-        self.intervals = list(windows)
+        self.intervals = []
+        for low, high in windows:
+            self._cover(low, high)

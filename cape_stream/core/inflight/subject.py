@@ -16,6 +16,7 @@ class SubjectState:
     """One active subject."""
 
     __slots__ = (
+        "behind",
         "buffer",
         "faults",
         "head",
@@ -49,7 +50,10 @@ class SubjectState:
         """Event queries that are out, and what `seen` was when each was made; None after a ping has
         come since: then the answer may be older than the news, and tells nothing about the end."""
         self.faults = 0
-        """Event queries in a row that failed, or found less than a ping had promised."""
+        """Event queries in a row that failed, or found less than was promised or seen."""
+        self.behind = 0
+        """Of those, the ones that found less. A source that failed often has not been asked often:
+        only these count when it is to be believed."""
         self.source_due_ms = 0
         """Ask the source no earlier than this; 0 when nothing holds it back."""
         self.open_jobs = 0

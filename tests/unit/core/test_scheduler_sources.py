@@ -210,6 +210,21 @@ def test_source_copy_that_lags_behind_what_was_seen_hides_nothing() -> None:
     assert desk.events_out("T2") == [101]
 
 
+def test_source_copy_that_lags_is_not_believed_because_the_source_had_failed_before() -> None:
+    desk = lagging(100, T1=90, T2=100)
+    desk.ping("S", 101)
+    for _ in range(2 * SOURCE_BEHIND_TRIES):
+        desk.fault("S", start=91)
+        while not desk.queries:
+            desk.tick(100)
+    desk.answer("S", [91, 92], start=91)
+    desk.answer("S", [101], start=101)
+    desk.publish("S", [91, 92, 99, 100, 101])
+    desk.wait(60_000)
+
+    assert desk.events_out("T1") == [91, 92, 99, 100, 101]
+
+
 def test_source_that_lost_its_newest_events_is_believed_in_the_end() -> None:
     desk = lagging(100, T1=90, T2=100)
     desk.publish("S", [91])
