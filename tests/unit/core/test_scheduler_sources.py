@@ -215,7 +215,7 @@ def test_source_copy_that_lags_is_not_believed_because_the_source_had_failed_bef
     desk.ping("S", 101)
     for _ in range(2 * SOURCE_BEHIND_TRIES):
         desk.fault("S", start=91)
-        while not desk.queries:
+        while all(query.start != 91 for query in desk.queries):
             desk.tick(100)
     desk.answer("S", [91, 92], start=91)
     desk.answer("S", [101], start=101)
