@@ -21,6 +21,8 @@ from cape_stream.runtime.task import Task
 from cape_stream.testing import Behaviour, Harm, Load, Scenario, live_through
 from cape_stream.testing.scenario import BROKER, RETRY
 
+pytestmark = pytest.mark.timeout(300)  # a rule may take dozens of worlds to show
+
 SEEDS_MAX = 40
 """Worlds tried before a rule counts as unwatched; most need one or two."""
 
@@ -73,7 +75,7 @@ def breaks(scenarios: Iterator[Scenario], rule: str) -> bool:
 
 
 def no_adoption(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DispatchProcessor, "adopt", lambda *_: None)
+    monkeypatch.setattr(DispatchProcessor, "adopt", lambda *_: 0)
 
 
 def no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
