@@ -184,7 +184,7 @@ def draw_scenario(seed: int) -> Scenario:
         safety_ms=random.randint(2_000, 5_000),
         engine=_draw_engine(random),
         scheduler=SchedulerSettings(
-            job_bytes_max=random.choice([600, 2_000, 900_000]),
+            job_bytes_max=random.choice([1_000, 2_000, 900_000]),
             source_retry=RetrySpec(first_ms=20, max_ms=300, floor_ms=5),
             buffered_events_max=random.choice([4, 12, 400]),
         ),
