@@ -125,8 +125,11 @@ class Worker:
         except Reject:
             return
         run = JobRun(self._stage, self._process, job)
-        # Given up by its dispatcher already: running it would only make others late, too.
-        run.handing_back = self._stage.timeline.now_ms - record.timestamp_ms > job.timeout_ms
+        if self._stage.timeline.now_ms - record.timestamp_ms > job.timeout_ms:
+            # Given up by its dispatcher already: running it would only make others late, too.
+            run.handing_back = True
+            self._unsent.append(run.run())
+            return
         self._runs[run] = None
         self._process.start(lambda: self._serve(run))
 
