@@ -1,7 +1,7 @@
 """One seed from its scenario to its verdict, with the figures worth reporting and the trace."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from cape_stream.ports.codec import Codec
 from cape_stream.testing.checks import Judge
 from cape_stream.testing.checks_at_rest import late_probes, table_faults, unfinished_rows
 from cape_stream.testing.committed import CommittedJudge
+from cape_stream.testing.figures import figures_of
 from cape_stream.testing.scenario import Harm, Scenario
 from cape_stream.testing.stage import START_MS, Stage
 from cape_stream.testing.violation import Violation
@@ -55,7 +56,7 @@ def live_through(scenario: Scenario, codec: Codec) -> Verdict:
         ]
         violations = [each for each in violations if each.rule not in scenario.excused]
         violations.sort(key=lambda violation: violation.ms)
-        return Verdict(scenario.seed, violations, _figures(world), trace_lines(world.stage))
+        return Verdict(scenario.seed, violations, figures_of(world), trace_lines(world.stage))
 
 
 def trace_lines(stage: Stage) -> list[str]:
@@ -95,26 +96,3 @@ def _at_rest(world: World) -> Iterator[Violation]:
     owned = [(seat.disk, seat.owned_tasks()) for seat in world.dispatchers]
     for fault in table_faults(stage, owned):
         yield Violation("table", ms, fault)
-
-
-def _figures(world: World) -> Counter[str]:
-    stage = world.stage
-    figures: Counter[str] = Counter(world.harmer.counts)
-    figures["worlds"] = 1
-    figures["events"] = len(stage.history.published)
-    figures["deliveries"] = len(stage.history.delivered)
-    figures["executions"] = len(stage.history.executions)
-    figures["virtual ms"] = stage.timeline.now_ms - START_MS
-    figures["dispatchers started"] = sum(seat.starts for seat in world.dispatchers)
-    figures["workers started"] = sum(seat.starts for seat in world.workers)
-    figures["refreshers started"] = sum(seat.starts for seat in world.refreshers)
-    figures.update(Counter(_notes(stage)))
-    for seat in world.dispatchers:
-        for _, processor in seat.made:
-            figures.update(processor.counters())
-    return figures
-
-
-def _notes(stage: Stage) -> Iterable[str]:
-    wanted = {"killed", "stopped", "assigned", "revoked", "lost", "put out", "committed"}
-    return (what for _, _, what, _ in stage.timeline.trace if what in wanted)

@@ -1,7 +1,8 @@
 """Which seeds to live through, and where their traces go."""
 
 import os
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cape_stream.adapters.avro import AvroCodec
@@ -30,10 +31,17 @@ def corpus_seeds() -> list[int]:
     return [int(line) for line in lines if line]
 
 
+TOTALS: Counter[str] = Counter()
+"""Figures of all worlds of this session."""
+
+
 def live_through_all(seeds: Iterable[int]) -> list[Verdict]:
     """The verdicts on these worlds."""
     codec = AvroCodec()
-    return [live_through(draw_scenario(seed), codec) for seed in seeds]
+    verdicts = [live_through(draw_scenario(seed), codec) for seed in seeds]
+    for verdict in verdicts:
+        TOTALS.update(verdict.figures)
+    return verdicts
 
 
 def complaint(verdicts: Iterable[Verdict]) -> str:
@@ -43,3 +51,21 @@ def complaint(verdicts: Iterable[Verdict]) -> str:
         for verdict in verdicts
         if verdict.violations
     )
+
+
+def summary() -> Iterator[str]:
+    """What happened in all worlds of this session, for people; nothing if there was none."""
+    worlds = TOTALS["worlds"]
+    if not worlds:
+        return
+    yield f"{worlds} worlds, {TOTALS['virtual ms'] // 1_000:,} virtual seconds"
+    for line in (
+        ("dispatchers started", "workers started", "refreshers started", "stops"),
+        ("assignments", "losses noticed", "members put out", "commits"),
+        ("events", "deliveries", "executions", "jobs_issued", "jobs_retried"),
+        ("adopted", "undelivered", "timeouts", "handed_back", "late_successes"),
+    ):
+        yield ", ".join(f"{name} {TOTALS[name]:,}" for name in line)
+    for name in sorted(TOTALS):
+        if name.startswith("executions "):
+            yield f"{name}: {TOTALS[name]:,}"
