@@ -17,6 +17,7 @@ from cape_stream.model.topic_names import TopicNames
 from cape_stream.ports.clock import Clock
 from cape_stream.ports.codec import Codec
 from cape_stream.ports.log import Log
+from cape_stream.runtime.worker_ages import JobAges
 from cape_stream.runtime.worker_counters import WorkerCounters, total
 from cape_stream.runtime.worker_executors import LoopThread, check_picklable
 from cape_stream.runtime.worker_handler import Executor, HandlerKey, JobHandler
@@ -61,9 +62,9 @@ class WorkerSettings:
     grace_ms: int = 30_000
     """How long running jobs may go on after a stop before they are handed back, >= 0."""
     clock_skew_ms: int = 5_000
-    """How far the clocks of dispatcher and worker may differ. A job that has queued for more than
-    its timeout and this is handed back without being run: the dispatcher has given it up, or
-    issues it again at once."""
+    """How far the clocks of dispatcher and worker may differ unnoticed. A job that has queued for
+    more than its timeout and this is handed back without being run: the dispatcher has given it up,
+    or issues it again at once; which also tells the worker when its own clock is that far ahead."""
 
     def __post_init__(self) -> None:
         if not self.queues:
@@ -119,6 +120,7 @@ class Worker:
             loop=self._loop,
             executor=settings.executor,
             clock_skew_ms=settings.clock_skew_ms,
+            ages=JobAges(),
         )
         self._slots = [Slot(context) for _ in range(settings.concurrency)]
         self._counters = WorkerCounters()

@@ -12,6 +12,7 @@ from cape_stream.model.topic_names import TopicNames
 from cape_stream.ports.clock import Clock
 from cape_stream.ports.codec import Codec
 from cape_stream.ports.log import Record
+from cape_stream.runtime.worker_ages import JobAges
 from cape_stream.runtime.worker_counters import WorkerCounters
 from cape_stream.runtime.worker_executors import ChildProcess, LoopThread
 from cape_stream.runtime.worker_handler import Executor, HandlerKey, JobHandler, JobOutcome
@@ -34,6 +35,7 @@ class SlotContext:
     executor: Executor
     """Where synchronous handlers run that do not say."""
     clock_skew_ms: int
+    ages: JobAges
 
 
 @dataclass(slots=True)
@@ -65,9 +67,10 @@ class Slot:
             return
         context = self._context
         taken_ms = context.clock.now_ms()
-        queued_ms = max(0, taken_ms - job.issued_ms)
+        queued_ms = context.ages.queued_ms(job, taken_ms)
         if queued_ms > job.timeout_ms + context.clock_skew_ms:
             self.counters.stale += 1
+            context.ages.give_back(job, taken_ms)
             context.reports.add(bare_status(job, StatusKind.HANDED_BACK, queued_ms))
             return
         counters = self.counters

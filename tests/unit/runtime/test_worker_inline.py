@@ -1,4 +1,5 @@
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -212,6 +213,23 @@ def test_job_that_waited_past_its_timeout_is_handed_back_without_being_run() -> 
     assert by_id[late.job_id].kind is StatusKind.RESULTS
     assert by_id[early.job_id].queued_ms == 0
     assert worker.counters().stale == 1
+
+
+def test_worker_whose_clock_is_far_ahead_hands_back_once_and_then_works() -> None:
+    world = PlainWorld()
+    ran: list[int] = []
+    world.handle("delays", lambda batch: ran.append(batch.attempt))
+    worker = world.inline(clock_skew_ms=5_000)
+    for attempt in (1, 2, 3):
+        job = world.job("delays", waited_ms=900_000)
+        world.issue(replace(job, partition=0, attempt=attempt))
+        worker.step(0)
+        world.clock.sleep_ms(100)
+
+    kinds = [status.kind for status in world.statuses()]
+    assert kinds == [StatusKind.HANDED_BACK, StatusKind.RESULTS, StatusKind.RESULTS]
+    assert ran == [2, 3]
+    assert [status.queued_ms for status in world.statuses()] == [900_000, 100, 100]
 
 
 def test_outputs_too_large_for_a_record_fail_their_events_instead_of_vanishing() -> None:
