@@ -10,11 +10,9 @@ from cape_stream.model.status import JobStatus
 from cape_stream.model.subject import partition_of
 from cape_stream.ports.log import TopicPartition
 from cape_stream.testing.dispatchers import DispatcherSeat
-from cape_stream.testing.refreshers import RefresherSeat
 from cape_stream.testing.scenario import Harm
 from cape_stream.testing.seat import Seat
 from cape_stream.testing.stage import Stage
-from cape_stream.testing.workers import WorkerSeat
 
 EFFECTS_MAX = 60
 """A fuse burns at most so many effects after it was lit."""
@@ -38,8 +36,8 @@ class Harmer:
         self,
         stage: Stage,
         dispatchers: Sequence[DispatcherSeat],
-        workers: Sequence[WorkerSeat],
-        refreshers: Sequence[RefresherSeat],
+        workers: Sequence[Seat],
+        refreshers: Sequence[Seat],
     ) -> None:
         self.counts = dict.fromkeys(Harm, 0)
         self._stage = stage

@@ -130,6 +130,8 @@ class Scenario:
     partitions: int = 2
     dispatchers: int = 2
     workers: int = 2
+    real_workers: int = 0
+    """Beside those: the real worker, see `cape_stream.testing.real_workers`."""
     refreshers: int = 1
     load: Load = field(default_factory=Load)
     behaviour: Behaviour = field(default_factory=Behaviour)
@@ -175,6 +177,7 @@ def draw_scenario(seed: int) -> Scenario:
         partitions=random.randint(1, 4),
         dispatchers=random.randint(1, 3),
         workers=random.randint(1, 3),
+        real_workers=random.choice([0, 0, 1, 2]),
         refreshers=random.randint(1, 2),
         load=_draw_load(random, len(names)),
         behaviour=_draw_behaviour(random),

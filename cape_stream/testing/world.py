@@ -16,6 +16,7 @@ from cape_stream.testing.dispatchers import DispatcherSeat
 from cape_stream.testing.harming import STRANGER, Harmer
 from cape_stream.testing.inflight import inflight_faults
 from cape_stream.testing.publishing import Publisher
+from cape_stream.testing.real_workers import RealWorkerSeat
 from cape_stream.testing.refreshers import RefresherSeat
 from cape_stream.testing.scenario import Scenario
 from cape_stream.testing.seat import Seat
@@ -41,7 +42,8 @@ class World:
     def __init__(self, scenario: Scenario, codec: Codec) -> None:
         self.stage = Stage(scenario, codec)
         self.dispatchers = [DispatcherSeat(self.stage, n) for n in range(scenario.dispatchers)]
-        self.workers = [WorkerSeat(self.stage, n) for n in range(scenario.workers)]
+        self.workers: list[Seat] = [WorkerSeat(self.stage, n) for n in range(scenario.workers)]
+        self.workers += [RealWorkerSeat(self.stage, n) for n in range(scenario.real_workers)]
         self.publisher = Publisher(self.stage)
         self.refreshers = [RefresherSeat(self.stage, n) for n in range(scenario.refreshers)]
         self.seats: list[Seat] = [*self.dispatchers, *self.workers, *self.refreshers]
