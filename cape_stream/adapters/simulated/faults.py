@@ -19,6 +19,8 @@ class Faults:
     """A member's poll finds the log away."""
     poll_short: float = 0.0
     """A poll returns a random part of what is there."""
+    assign_part: float = 0.0
+    """A member is given a random part of its partitions now and the others with a later answer."""
     read_retry: float = 0.0
     """A batch of a reader finds the log away."""
     send_fail: float = 0.0
@@ -96,6 +98,7 @@ ROUGH = Faults(
     commit_abort=0.05,
     poll_retry=0.02,
     poll_short=0.3,
+    assign_part=0.1,
     read_retry=0.05,
     send_fail=0.01,
     ack_lost=0.01,

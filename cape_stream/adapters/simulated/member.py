@@ -174,6 +174,9 @@ class SimMember:
         """Take what nobody holds, unless the group has put us out while we let go."""
         # A position is known once no open transaction can still move the committed offset.
         arriving = [p for p in self.group.free(target) if not self.group.undecided(p)]
+        dice = self._broker.dice
+        if len(arriving) > 1 and dice.happens(dice.faults.assign_part):
+            arriving = sorted(dice.random.sample(arriving, dice.random.randrange(len(arriving))))
         if self.seat.valid and arriving:
             self._take(arriving)
 
