@@ -204,9 +204,9 @@ class Desk:
         self.scheduler.on_status(status, self._stored(status.subject), self.now_ms)
         self._take_effects()
 
-    def undelivered(self, name: str) -> None:
-        """The log never got the job."""
-        self.scheduler.on_undelivered(self.jobs[name].job_id, self.now_ms)
+    def undelivered(self, name: str, refusal: str | None = None) -> None:
+        """The log never got the job; ``refusal``: and never will, says why."""
+        self.scheduler.on_undelivered(self.jobs[name].job_id, refusal, self.now_ms)
         self._take_effects()
 
     def tick(self, passed_ms: int = 0) -> None:

@@ -200,11 +200,14 @@ class Scheduler:
             if status.kind is not StatusKind.HEARTBEAT:
                 self._advance(record.subject, plan.affected, now_ms)
 
-    def on_undelivered(self, job_id: str, now_ms: int) -> None:
-        """The client gave this job up; the log may have it all the same."""
+    def on_undelivered(self, job_id: str, refusal: str | None, now_ms: int) -> None:
+        """The client gave this job up; the log may have it all the same.
+
+        ``refusal``: why the log will never take it, None if it may the next time.
+        """
         record = self._inflight.jobs.get(job_id)
         if record is not None:
-            self._settler.withdraw(record, now_ms)
+            self._settler.withdraw(record, refusal, now_ms)
 
     def on_tick(self, now_ms: int) -> None:
         """Time has passed: expire jobs, take up what is due."""

@@ -80,20 +80,22 @@ class Settler:
             failure = EventFailure(sequence, FailureClass.TIMEOUT, TIMED_OUT)
             self._put_aside(record, plan, state, sequence, failure, now_ms)
 
-    def withdraw(self, record: JobRecord, now_ms: int) -> None:
-        """The client gave the job up: issue its events again, at once and not charged.
+    def withdraw(self, record: JobRecord, refusal: str | None, now_ms: int) -> None:
+        """The client gave the job up: issue its events again, at once and not charged; a job that
+        was refused for good counts as failed, for at once it would be refused again.
 
         As a new attempt, for no client can tell a record that was never sent from one whose
         acknowledgement was lost; a worker may yet get the old one.
         """
         self._inflight.counters.undelivered += 1
+        plan = self._plan.lambdas[record.lambda_index]
         state = record.subject.lambdas[record.lambda_index]
         self._inflight.release(state, record)
         for sequence in record.sequences:
-            parked = _carried(record, sequence, now_ms)
-            parked.attempts, parked.epoch = record.attempt, record.epoch
-            parked.due_ms = now_ms
-            self._inflight.park(record.subject, state, sequence, parked)
+            failure = None
+            if refusal is not None:
+                failure = EventFailure(sequence, FailureClass.INVALID, refusal)
+            self._put_aside(record, plan, state, sequence, failure, now_ms)
 
     def stranger(self, subject: SubjectState, place: int, status: JobStatus) -> None:
         """A report whose job is not out: repeated, given up, or issued by a lost owner."""

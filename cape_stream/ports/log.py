@@ -46,6 +46,8 @@ class FailedSend(NamedTuple):
     key: bytes | None
     value: bytes | None
     reason: str
+    lasting: bool = False
+    """True if the log will never take this record, such as one over its topic's size limit."""
 
 
 class Watermarks(NamedTuple):

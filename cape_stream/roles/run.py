@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from cape_stream.roles.backends import Backend, open_backend
+from cape_stream.roles.collecting import collect_seldom
 from cape_stream.roles.crew import Crew, Part, raise_failure, say, signals
 from cape_stream.roles.dispatcher import DispatcherPart
 from cape_stream.roles.orphans import hand_back_orphans
@@ -74,6 +75,7 @@ def serve(
     """
     interval_ms = settings.process.progress_interval_ms
     with opened(app, settings, backend_name=backend_name, roles=roles) as crew, signals(crew):
+        collect_seldom()
         crew.start()
         say(f"{', '.join(roles)} of {app.name} on {backend_name}; Ctrl-C stops")
         progress = Progress()

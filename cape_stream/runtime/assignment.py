@@ -12,6 +12,9 @@ from cape_stream.runtime.task import Task
 
 logger = logging.getLogger(__name__)
 
+PARTNER_WAIT_MS = 60_000
+"""How long an input may be ours without its partner: a rebalance moves them in steps."""
+
 
 class Assignment:
     """Implements `cape_stream.ports.log.MemberListener`.
@@ -35,6 +38,7 @@ class Assignment:
         self.by_partition: dict[TopicPartition, Task] = {}
         self.lost_ranges: dict[TopicPartition, tuple[int, Watermarks]] = {}
         """Partitions whose committed offset the log no longer kept: (committed, kept)."""
+        self._apart_since_ms: int | None = None
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """More partitions are ours."""
@@ -72,16 +76,23 @@ class Assignment:
             kept.low,
         )
 
-    def check_together(self) -> None:
-        """Raise Fatal if an input is ours and its partner is not (between rebalances only)."""
-        for held in self._held:
-            if held not in self.by_partition:
-                inputs = ", ".join(self._groups[held.topic].inputs)
-                raise Fatal(
-                    f"partition {held.partition} of {held.topic} is assigned to this member"
-                    f" without its partners ({inputs}); use one assignor that keeps equal"
-                    " partition numbers together on all members"
-                )
+    def check_together(self, now_ms: int) -> None:
+        """Raise Fatal if an input is ours and its partner is not, and stays so: nobody would serve
+        it, and nothing would look broken."""
+        if len(self._held) == len(self.by_partition):
+            self._apart_since_ms = None
+            return
+        if self._apart_since_ms is None:
+            self._apart_since_ms = now_ms
+        if now_ms - self._apart_since_ms < PARTNER_WAIT_MS:
+            return
+        held = min(self._held - self.by_partition.keys())
+        inputs = ", ".join(self._groups[held.topic].inputs)
+        raise Fatal(
+            f"partition {held.partition} of {held.topic} is assigned to this member without its"
+            f" partners ({inputs}) for {PARTNER_WAIT_MS // 1_000} s; use one assignor that keeps"
+            " equal partition numbers together on all members"
+        )
 
     def _tasks_of(self, partitions: Sequence[TopicPartition]) -> list[Task]:
         found = {id(task): task for p in partitions if (task := self.by_partition.get(p))}

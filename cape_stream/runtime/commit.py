@@ -87,11 +87,20 @@ class CommitPipeline:
         """True if a task of that name, perhaps one that has left, is in the commit under way."""
         return self._commit is not None and any(t.name == name for t in self._commit.tasks)
 
-    def take(self, tasks: Iterable[Task], member: Member, now_ms: int, *, renewal: bool) -> None:
-        """Take the present moment of ``tasks``; `turn` carries it out. Raises Fenced without a
-        membership."""
+    def take(self, tasks: Iterable[Task], member: Member, now_ms: int, *, renewal: bool) -> bool:
+        """Take the present moment of ``tasks``; `turn` carries it out.
+
+        False while there is no membership to prove ownership by, as between two of them: nothing
+        was taken, nothing changed, and there is nothing to hurry for.
+        """
         assert self._commit is None, "one commit at a time"
-        commit = Commit(now_ms, list(tasks), member.ownership(), renewal)
+        self.last_taken_ms = now_ms
+        try:
+            ownership = member.ownership()
+        except Fenced:
+            self.counters.fenced += 1
+            return False
+        commit = Commit(now_ms, list(tasks), ownership, renewal)
         for task in commit.tasks:
             offsets = dict(task.committed if renewal else task.offsets)
             commit.task_offsets[task.name] = offsets
@@ -101,7 +110,7 @@ class CommitPipeline:
         if not renewal:
             commit.awaited = dict(self._producer.sent)
         self._commit = commit
-        self.last_taken_ms = now_ms
+        return True
 
     def _take_rows(self, commit: Commit, task: Task, now_ms: int) -> None:
         assert task.processor is not None, "a restored task has a processor"

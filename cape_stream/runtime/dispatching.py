@@ -140,12 +140,13 @@ class DispatchProcessor:
         return self._effects(Effects())
 
     def undelivered(self, failed: Sequence[FailedSend], now_ms: int) -> Effects:
-        """Jobs the client gave up; forwarded pings need no mending, pings may be lost."""
+        """Jobs the client gave up or refused; forwarded pings need no mending: any may be lost."""
         for send in failed:
             if send.topic in self._job_topics.values() and send.value is not None:
                 job = self._codec.decode_job(send.value, "")
                 if job.domain == self._routing.domain and job.partition == self._partition:
-                    self.scheduler.on_undelivered(job.job_id, now_ms)
+                    refusal = send.reason if send.lasting else None
+                    self.scheduler.on_undelivered(job.job_id, refusal, now_ms)
         return self._effects(Effects())
 
     def tick(self, now_ms: int) -> Effects:

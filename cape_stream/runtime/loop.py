@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from cape_stream.errors import Fatal, Retry
+from cape_stream.errors import Fatal, Reject, Retry
 from cape_stream.model.request import EventPage, QueryFault
 from cape_stream.ports.background import Background
 from cape_stream.ports.clock import Clock
-from cape_stream.ports.log import Log, Record, TopicPartition, Write
+from cape_stream.ports.log import FailedSend, Log, Record, TopicPartition, Write
 from cape_stream.ports.table import Table
 from cape_stream.runtime.assignment import Assignment
 from cape_stream.runtime.commit import Commit, CommitPipeline
@@ -91,6 +91,8 @@ class Engine:
         topics = [topic for group in groups for topic in group.inputs]
         self._member = log.member(group_id, topics, self.assignment)
         self._changed = False
+        self._refused: list[FailedSend] = []
+        """Outputs that can never be sent, on their way back."""
         self._closed_inputs: frozenset[str] = frozenset()
         """Input topics that are paused on purpose on every running task."""
         self.counters = EngineCounters()
@@ -109,6 +111,7 @@ class Engine:
         """One iteration; how many records it took."""
         now_ms = self._clock.now_ms()
         self.counters.turns += 1
+        self.assignment.check_together(now_ms)
         self._producer.poll(0)
         self._withdraw_failed(now_ms)
         tasks = list(self.assignment.tasks.values())
@@ -197,10 +200,16 @@ class Engine:
         now_ms = self._clock.now_ms
         ends_ms = self._lease.ends_ms(task)
         for index, (topic, partition, key, value) in enumerate(outputs):
-            if now_ms() >= ends_ms or not send(topic, partition, key, value):
-                task.outbox.extend(outputs[index:])
-                self.counters.outputs += index
-                return
+            try:
+                if now_ms() < ends_ms and send(topic, partition, key, value):
+                    continue
+            except Reject as error:
+                refused = FailedSend(topic, partition, key, value, error.reason, lasting=True)
+                self._refused.append(refused)
+                continue
+            task.outbox.extend(outputs[index:])
+            self.counters.outputs += index
+            return
         self.counters.outputs += len(outputs)
 
     def _drain(self, tasks: Sequence[Task], now_ms: int) -> bool:
@@ -215,8 +224,11 @@ class Engine:
         return clear
 
     def _withdraw_failed(self, now_ms: int) -> None:
-        """Outputs the client gave up go back to the processors that made them."""
+        """Outputs the client gave up or refused go back to the processors that made them."""
         failed = self._producer.take_failed()
+        if self._refused:
+            failed += self._refused
+            self._refused = []
         if not failed:
             return
         self.counters.failed_sends += len(failed)
@@ -333,8 +345,8 @@ class Engine:
         # What a commit that failed had taken.
         left = any(task.unlanded or task.unlanded_writes for task in ready)
         if clear and (self._changed or renew or left):
-            self._pipeline.take(ready, self._member, now_ms, renewal=False)
-            self._changed = False
+            if self._pipeline.take(ready, self._member, now_ms, renewal=False):
+                self._changed = False
         elif renew:
             proven = [task for task in ready if task.proof_ms is not None]
             if proven:
@@ -372,8 +384,9 @@ class Engine:
         self._withdraw_failed(now_ms)
         self._drain(leaving, now_ms)
         ready = [t for t in leaving if t.processor is not None and not t.outbox]
-        if ready and self._pipeline.idle:
-            self._pipeline.take(ready, self._member, now_ms, renewal=False)
+        if not ready or not self._pipeline.idle:
+            return
+        if self._pipeline.take(ready, self._member, now_ms, renewal=False):
             self._pipeline.finish(timeout_ms)
 
 

@@ -152,8 +152,8 @@ class Worker:
             self._unsent.extend(run.beats)
             run.beats.clear()
         self._producer.poll(0)
-        for topic, partition, key, value, _ in self._producer.take_failed():
-            self._producer.send(topic, partition, key, value)
+        for failed in self._producer.take_failed():
+            self._producer.send(failed.topic, failed.partition, failed.key, failed.value)
         stage = self._stage
         while self._unsent:
             status = self._unsent[0]

@@ -5,6 +5,9 @@ One broker, one dispatcher, one load generator and one echo worker, all on this 
 paced      1,000 events a second; latency from when each event was meant to happen to its handler
 saturated  always 4,000 events under way; the dispatcher's CPU time per job, and jobs a second
 
+Both are of a system that has been at work for a while: a broker's first seconds, in which its code
+is compiled, are no part of them.
+
 Usage: make bench-dispatch [ARGS="--seconds 20 --topologies 5"]
 """
 
@@ -65,6 +68,8 @@ def _options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=15.0, help="length of each phase")
+    parser.add_argument("--warm-up", type=float, default=8.0, help="seconds of load before them")
+    parser.add_argument("--phases", default="paced,saturated", help="which, by comma")
     parser.add_argument("--rate", type=float, default=1_000.0, help="events a second, paced")
     parser.add_argument("--topologies", type=int, default=5)
     parser.add_argument("--partitions", type=int, default=1)
@@ -96,29 +101,39 @@ def _measure(stage: Stage, options: argparse.Namespace) -> dict[str, object]:
     loading = Process(load, stage)
     while dispatching.ask()["running"] < stage.partitions:
         time.sleep(0.1)
-    loading.tell((options.rate, 3.0))  # warm up
-    loading.hear()
-    time.sleep(1.0)
-    working.ask()  # forget the warm-up's latencies
-    before = dispatching.ask()
-    loading.tell((options.rate, options.seconds))
-    loading.hear()
-    time.sleep(1.0)
-    after = dispatching.ask()
-    latencies: Counter[int] = Counter()
-    latencies.update(working.ask()["buckets"])
-    figures = {
-        **_percentiles(latencies),
-        "paced_cpu_us_per_job": _cpu_us_per_job(before, after),
-        "paced_jobs": after["jobs"] - before["jobs"],
-        **_saturate(dispatching, loading, options),
-    }
+    for rate in (0.0, options.rate):
+        loading.tell((rate, options.warm_up / 2))
+        loading.hear()
+        time.sleep(1.0)
+    figures: dict[str, object] = {}
+    if "paced" in options.phases:
+        figures |= _pace(dispatching, working, loading, options)
+    if "saturated" in options.phases:
+        figures |= _saturate(dispatching, loading, options)
     loading.tell((0.0, 0.0))
     for process in (dispatching, working):
         process.ask("stop")
     for process in (dispatching, working, loading):
         process.end()
     return figures
+
+
+def _pace(
+    dispatching: Process, working: Process, loading: Process, options: argparse.Namespace
+) -> dict[str, object]:
+    working.ask()  # forget the latencies of the warm-up
+    before = dispatching.ask()
+    loading.tell((options.rate, options.seconds))
+    loading.hear()
+    time.sleep(1.0)
+    after = dispatching.ask()
+    latencies: Counter[int] = Counter(working.ask()["buckets"])
+    return {
+        **_percentiles(latencies),
+        "paced_cpu_us_per_job": _cpu_us_per_job(before, after),
+        "paced_jobs": after["jobs"] - before["jobs"],
+        "paced_turns": after["turns"] - before["turns"],
+    }
 
 
 def _saturate(

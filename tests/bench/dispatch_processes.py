@@ -17,6 +17,7 @@ from cape_stream.adapters.kafka import KafkaLog, KafkaSettings
 from cape_stream.adapters.rocksdb import RocksTable
 from cape_stream.core.plan import compile_plan
 from cape_stream.model.topic_names import TopicNames
+from cape_stream.roles.collecting import collect_seldom
 from cape_stream.runtime.dispatching import Routing, dispatcher_factory
 from cape_stream.runtime.loop import Backgrounds, Engine
 from cape_stream.runtime.processor import TaskGroup
@@ -115,6 +116,7 @@ def dispatcher(stage: Stage, control: Connection) -> None:
             "cpu_s": time.process_time(),
             "jobs": sum(counted["jobs_done"] for counted in counters),
             "running": sum(task.state.value == "running" for task in tasks),
+            "turns": engine.counters.turns,
             "repeated": sum(counted["jobs_retried"] for counted in counters),
         }
 
@@ -211,6 +213,7 @@ def _serve(
 ) -> None:
     """Step; answer every question with a report; end at the word ``stop``."""
     looked_s = 0.0
+    collect_seldom()
     while True:
         step()
         if (now_s := time.monotonic()) - looked_s < 0.05:

@@ -180,7 +180,6 @@ LOGS = [
             cannot={
                 "full queue": "a plain twin answers at once; worlds draw full queues",
                 "waiting poll": "outside a fiber of a world nothing waits",
-                "no proof without membership": "a closed member still has its last seat",
                 "proof of one claim": "a seat is not renewed by a partition that comes back",
             },
         ),

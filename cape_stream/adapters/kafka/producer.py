@@ -111,7 +111,8 @@ class Channel:
         """Note it, and open the next run."""
         topic, partition = self.partition
         reason = f"{error.name()}: {error.str()}"
-        self._failures.append(FailedSend(topic, partition, key, value, reason))
+        lasting = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+        self._failures.append(FailedSend(topic, partition, key, value, reason, lasting))
         if run is self.run:
             self._ended.append(run)
             self._open_runs[partition] = Run(self)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from cape_stream.adapters.simulated.broker import Broker
 from cape_stream.adapters.simulated.group import Seat
 from cape_stream.adapters.simulated.process import SimProcess
-from cape_stream.errors import Retry
+from cape_stream.errors import Fenced, Retry
 from cape_stream.ports.log import MemberListener, Record, TopicPartition, Watermarks
 
 
@@ -93,7 +93,9 @@ class SimMember:
         return self._owned.get(partition)
 
     def ownership(self) -> SimOwnership:
-        """See `Member.ownership`."""
+        """See `Member.ownership`. A member that was put out and does not know it yet has one."""
+        if self._closed or not self.seat.number:
+            raise Fenced(f"not a member of {self.group_name}")
         return SimOwnership(self, self.seat)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cape_stream.demos.flights.stage import FIGURES_SUFFIX, settings_in
+from cape_stream.roles.collecting import collect_seldom
 from cape_stream.roles.crew import Crew, raise_failure, signals
 from cape_stream.roles.run import opened
 from cape_stream.sdk.loading import load_app
@@ -22,6 +23,7 @@ def main() -> None:
     app = load_app("cape_stream.demos.flights.topologies:app")
     settings = settings_in(folder, kafka)
     with opened(app, settings, backend_name="kafka", roles=[role]) as crew, signals(crew):
+        collect_seldom()
         crew.start()
         while not crew.wait(TELL_EVERY_S):
             _tell(crew, folder)

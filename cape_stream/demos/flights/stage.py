@@ -14,6 +14,7 @@ from zlib import crc32
 import cape_stream
 from cape_stream.errors import Fatal
 from cape_stream.roles.backends import Backend, open_backend
+from cape_stream.roles.collecting import collect_seldom
 from cape_stream.roles.crew import Crew, raise_failure
 from cape_stream.roles.run import ROLES
 from cape_stream.roles.settings import BackendName, Settings
@@ -166,6 +167,7 @@ def staged(
             ]
             stage = ProcessStage(crew, processes, folder)
         stack.callback(crew.stop)
+        collect_seldom()
         crew.start()
         yield stage
 

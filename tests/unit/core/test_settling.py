@@ -277,6 +277,19 @@ def test_undelivered_job_goes_out_again_as_a_new_attempt_not_charged() -> None:
     assert desk.lambda_state("S", "T1").parked[1].charged == 1
 
 
+def test_job_that_the_log_will_never_take_waits_like_a_failure() -> None:
+    """Issued again at once it would be refused at once, for ever and as fast as the log answers."""
+    desk = issued(1)
+    desk.undelivered("J1", "MSG_SIZE_TOO_LARGE")
+    desk.tick()
+
+    assert desk.out() == []
+    parked = desk.lambda_state("S", "T1").parked[1]
+    assert parked.due_ms > desk.now_ms
+    assert (parked.charged, parked.failure_class) == (1, FailureClass.INVALID)
+    assert parked.last_error == "MSG_SIZE_TOO_LARGE"
+
+
 def test_undelivered_retry_keeps_its_charge() -> None:
     desk = issued(1)
     desk.report("J1", failed=[1])

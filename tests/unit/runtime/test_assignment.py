@@ -5,7 +5,7 @@ import pytest
 from cape_stream.adapters.simulated import MemoryTable
 from cape_stream.errors import Fatal
 from cape_stream.ports.log import TopicPartition, Watermarks
-from cape_stream.runtime.assignment import Assignment
+from cape_stream.runtime.assignment import PARTNER_WAIT_MS, Assignment
 from cape_stream.runtime.lifecycle import TaskState
 from cape_stream.runtime.task import Task
 from tests.desk import topology
@@ -97,11 +97,23 @@ def test_partitions_that_nobody_had_leave_without_a_trace() -> None:
 def test_input_without_its_partner_is_refused_between_rebalances() -> None:
     desk = Desk()
     desk.assignment.assigned([ping(0), status(0)])
-    desk.assignment.check_together()
     desk.assignment.assigned([ping(1)])
+    desk.assignment.check_together(0)
+    desk.assignment.check_together(PARTNER_WAIT_MS - 1)
 
     with pytest.raises(Fatal, match=r"partition 1 of app\.flights\.pings is assigned"):
-        desk.assignment.check_together()
+        desk.assignment.check_together(PARTNER_WAIT_MS)
+
+
+def test_input_may_wait_for_its_partner_in_every_rebalance_anew() -> None:
+    desk = Desk()
+    desk.assignment.assigned([ping(1)])
+    desk.assignment.check_together(0)
+    desk.assignment.assigned([status(1)])
+    desk.assignment.check_together(PARTNER_WAIT_MS)
+    desk.assignment.assigned([status(0)])
+    desk.assignment.check_together(2 * PARTNER_WAIT_MS)
+    desk.assignment.check_together(3 * PARTNER_WAIT_MS - 1)
 
 
 def test_lost_range_is_told_in_one_warning(caplog: pytest.LogCaptureFixture) -> None:

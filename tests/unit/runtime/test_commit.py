@@ -58,8 +58,8 @@ class Desk:
             self.task.unlanded_writes += effects.committed
             self.task.offsets[PING] = offset + 1
 
-    def take(self, now_ms: int = 0, *, renewal: bool = False) -> None:
-        self.pipeline.take([self.task], self.member, now_ms, renewal=renewal)
+    def take(self, now_ms: int = 0, *, renewal: bool = False) -> bool:
+        return self.pipeline.take([self.task], self.member, now_ms, renewal=renewal)
 
     def land(self) -> Commit:
         for _ in range(5):
@@ -231,9 +231,11 @@ def test_commit_needs_a_membership(desk: Desk, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(desk.member, "ownership", refuse)
 
-    with pytest.raises(Fenced):
-        desk.take()
+    desk.count(b"a")
+    assert not desk.take(5_000)
     assert desk.pipeline.idle
+    assert desk.task.unlanded == {}
+    assert desk.pipeline.last_taken_ms == 5_000
 
 
 def test_commit_that_landed_is_the_proof_of_ownership_as_of_its_begin(desk: Desk) -> None:

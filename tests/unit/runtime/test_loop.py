@@ -3,8 +3,9 @@
 import pytest
 
 from cape_stream.adapters.simulated import BrokerSettings, Disk, Faults, SimLog
-from cape_stream.errors import Fatal
-from cape_stream.model.status import StatusKind
+from cape_stream.errors import Fatal, Fenced
+from cape_stream.model.event import Event
+from cape_stream.model.status import FailureClass, StatusKind
 from cape_stream.model.subject import partition_of
 from cape_stream.model.topology import LambdaSpec
 from cape_stream.ports.log import TopicSpec
@@ -279,6 +280,41 @@ def test_engine_leaves_in_good_order_with_its_last_state_stored() -> None:
     assert engine.assignment.tasks == {}
 
 
+def test_engine_works_on_and_commits_nothing_while_it_has_no_membership_to_prove(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A Kafka member that was put out has none until it has joined again."""
+
+    def refuse() -> None:
+        raise Fenced("not joined")
+
+    world = EngineWorld(topology("T1"))
+    engine = world.running()
+    world.turn(engine)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._member, "ownership", refuse)
+        delivered(world, engine, "S", 1)
+        world.turn(engine)
+        assert world.stored("S") is None
+        assert engine._pipeline.counters.fenced >= 1
+    world.turn(engine)
+
+    assert world.stored("S") is not None
+
+
+def test_engine_leaves_in_good_order_without_a_membership(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise Fenced("not joined")
+
+    world = EngineWorld(topology("T1"))
+    engine = world.running()
+    delivered(world, engine, "S", 1)
+    monkeypatch.setattr(engine._member, "ownership", refuse)
+    engine.close()
+
+    assert engine.assignment.tasks == {}
+
+
 def test_engine_closes_when_it_is_told_to_stop() -> None:
     world = EngineWorld(topology("T1"))
     engine = world.start()
@@ -350,6 +386,24 @@ def test_job_given_up_by_the_client_goes_out_again() -> None:
     world.report(world.jobs()[0])
     world.turn(engine)
     assert world.stored("S") is not None
+
+
+def test_job_that_the_client_never_takes_waits_and_its_neighbours_do_not() -> None:
+    """A log whose record limit is below what a job may have."""
+    world = EngineWorld(topology("T1"), broker=BrokerSettings(record_bytes_max=600))
+    engine = world.running()
+    world.source.publish("large", Event(1, bytes(1_000)))
+    world.publish("small", 1)
+    world.ping("large", 1)
+    world.ping("small", 1)
+    world.turn(engine)
+
+    assert world.batches() == [("small", [1])]
+    large = processor_of(engine).scheduler.subject("large")
+    assert large is not None
+    (parked,) = large.lambdas[0].parked.values()
+    assert parked.failure_class is FailureClass.INVALID
+    assert "over the limit 600" in parked.last_error
 
 
 def test_poll_that_finds_the_log_away_is_tried_again() -> None:
