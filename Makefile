@@ -13,6 +13,7 @@ PY := $(BIN)/python
 STAMP := $(VENV)/.setup-done
 
 # Knobs, all optional.
+WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 SEEDS ?= 200
 SEED ?=
 EVENTS ?=
@@ -21,6 +22,8 @@ ARGS ?=
 # The ladder: cheapest rung first, so a mistake shows early. A rung counts once its folder is there.
 RUNGS := tidy unit property transcripts contract simulation integration
 LADDER = $(wildcard $(addprefix tests/,$(RUNGS)))
+# More workers than processors, because most tests wait for a server.
+SPREAD = --numprocesses $(WORKERS) --dist worksteal
 BENCHES = $(patsubst tests/bench/bench_%.py,bench-%,$(wildcard tests/bench/bench_*.py))
 
 .PHONY: help
@@ -75,11 +78,12 @@ down: setup ## stop the local Kafka
 
 .PHONY: test
 test: setup ## the whole ladder; without Java or Maven all but the Kafka part [ARGS='-k word']
-	@SIM_SEEDS=$(SEEDS) $(PY) -m pytest $(LADDER) $(ARGS)
+	@SIM_SEEDS=$(SEEDS) $(PY) -m pytest $(SPREAD) $(LADDER) $(ARGS)
 
 .PHONY: sim
 sim: setup ## simulated worlds with seeded faults [SEEDS=200] or one of them [SEED=n]
-	@SIM_SEEDS=$(SEEDS) $(if $(SEED),SIM_SEED=$(SEED)) $(PY) -m pytest tests/simulation $(ARGS)
+	@SIM_SEEDS=$(SEEDS) $(if $(SEED),SIM_SEED=$(SEED)) $(PY) -m pytest $(SPREAD) tests/simulation \
+	  $(ARGS)
 
 .PHONY: check
 check: setup ## ruff, formatting, mypy strict: what a machine can say about the style
@@ -100,7 +104,7 @@ bench-%: setup ## one measurement, such as bench-dispatch; last line is one JSON
 
 .PHONY: ci
 ci: check ## what CI runs, no more: check, the wheel and its tests, then the ladder
-	@PY=$(PY) bash .ci/test_wheel.sh
+	@PY=$(PY) SPREAD="$(SPREAD)" bash .ci/test_wheel.sh
 	@$(MAKE) test
 
 .PHONY: clean

@@ -35,4 +35,5 @@ rungs=()
 for rung in tests/unit tests/contract; do
     if [ -d "$rung" ]; then rungs+=("$rung"); fi
 done
-"$fresh" -m pytest -m "not kafka" "${rungs[@]}"
+# shellcheck disable=SC2086  # several words on purpose
+"$fresh" -m pytest ${SPREAD:-} -m "not kafka" "${rungs[@]}"

@@ -1,5 +1,7 @@
 """Jobs as bytes and back."""
 
+from collections.abc import Sequence
+
 from cape_stream.adapters.avro.events import add_events, plain_events, quick_events
 from cape_stream.adapters.avro.fields import (
     LANE_OF,
@@ -38,6 +40,7 @@ from cape_stream.adapters.avro.wire import (
     read_text,
 )
 from cape_stream.errors import Reject
+from cape_stream.model.event import Event
 from cape_stream.model.job import Job
 from cape_stream.model.subject import SUBJECT_BYTES_MAX
 
@@ -102,6 +105,8 @@ class JobCodec:
         """Bytes of ``issued_ms`` seen → the number."""
         self._job_issued = (0, NATURAL[0])
         """The newest ``issued_ms`` and its bytes: all jobs of one step have the same."""
+        self._job_batch: tuple[Sequence[Event], bytes] = ((), b"")
+        """The newest events and their bytes: topologies that stand at one position share them."""
 
     def encode_job(self, job: Job) -> bytes:
         """Return a job as a record value. Raises Reject naming field and value."""
@@ -110,6 +115,7 @@ class JobCodec:
             if job.issued_ms != issued_ms:
                 issued = count_bytes(job.issued_ms, "issued_ms")
                 self._job_issued = (job.issued_ms, issued)
+            events, batch = self._job_batch
             subject = job.subject.encode()
             job_id = job.job_id.encode()
             parts = [
@@ -128,13 +134,20 @@ class JobCodec:
                 job_id,
                 POSITIVE[job.attempt],
                 issued,
-                POSITIVE[len(job.events)],
+                batch if events is job.events else self._batch_bytes(job.events),
             ]
-            add_events(parts, job.events)
-            parts.append(_LAST)
             return b"".join(parts)
         except (AttributeError, TypeError, KeyError, UnicodeEncodeError):
             return self._plain_job_bytes(job)
+
+    def _batch_bytes(self, events: Sequence[Event]) -> bytes:
+        """What stands behind the fields of a job itself: its events, and no token."""
+        parts = [POSITIVE[len(events)]]
+        add_events(parts, events)
+        parts.append(_LAST)
+        batch = b"".join(parts)
+        self._job_batch = events, batch
+        return batch
 
     def _plain_job_bytes(self, job: Job) -> bytes:
         """Write what the quick path has no table for, or say which field is wrong."""
