@@ -32,7 +32,7 @@ def corpus_seeds() -> list[int]:
 
 
 TOTALS: Counter[str] = Counter()
-"""Figures of all worlds of this session."""
+"""Figures of all worlds of the test that runs."""
 
 
 def live_through_all(seeds: Iterable[int]) -> list[Verdict]:
@@ -53,19 +53,19 @@ def complaint(verdicts: Iterable[Verdict]) -> str:
     )
 
 
-def summary() -> Iterator[str]:
-    """What happened in all worlds of this session, for people; nothing if there was none."""
-    worlds = TOTALS["worlds"]
+def summary(totals: Counter[str]) -> Iterator[str]:
+    """What happened in all worlds of a session, for people; nothing if there was none."""
+    worlds = totals["worlds"]
     if not worlds:
         return
-    yield f"{worlds} worlds, {TOTALS['virtual ms'] // 1_000:,} virtual seconds"
+    yield f"{worlds} worlds, {totals['virtual ms'] // 1_000:,} virtual seconds"
     for line in (
         ("dispatchers started", "workers started", "refreshers started", "stops"),
         ("assignments", "losses noticed", "members put out", "commits"),
         ("events", "deliveries", "executions", "jobs_issued", "jobs_retried"),
         ("adopted", "undelivered", "timeouts", "handed_back", "late_successes"),
     ):
-        yield ", ".join(f"{name} {TOTALS[name]:,}" for name in line)
-    for name in sorted(TOTALS):
+        yield ", ".join(f"{name} {totals[name]:,}" for name in line)
+    for name in sorted(totals):
         if name.startswith("executions "):
-            yield f"{name}: {TOTALS[name]:,}"
+            yield f"{name}: {totals[name]:,}"
