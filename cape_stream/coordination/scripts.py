@@ -28,12 +28,16 @@ class Script:
         name: for errors and counters.
         text: the Lua source. Its keys are all in KEYS and in one slot, and repeating it with the
             same arguments changes nothing more.
+        numbers: constants of ours, which the text calls `$name`.
     """
 
     __slots__ = ("digest", "name", "text")
 
-    def __init__(self, name: str, text: str) -> None:
+    def __init__(self, name: str, text: str, **numbers: int) -> None:
         self.name = name
+        for word, number in numbers.items():
+            assert f"${word}" in text, f"the script does not use {word}"
+            text = text.replace(f"${word}", str(number))
         self.text = text
         self.digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
