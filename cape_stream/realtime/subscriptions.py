@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from redis.asyncio import Connection
+from redis.asyncio.connection import AbstractConnection
 
 from cape_stream.errors import Retry
 from cape_stream.realtime.valkey_writer import store_errors
@@ -33,7 +33,7 @@ class Subscriptions:
         """Topic → subscribe commands that the server has not answered; a topic is confirmed by
         the answer to the last one, for an unsubscribe may stand between two."""
         self._changed = asyncio.Condition()
-        self.connection: Connection | None = None
+        self.connection: AbstractConnection | None = None
 
     async def add(self, topics: Iterable[str]) -> None:
         """Subscribe, and wait until the server said so.
@@ -65,7 +65,7 @@ class Subscriptions:
         with contextlib.suppress(Retry):
             await self._send("UNSUBSCRIBE", gone)
 
-    async def attach(self, connection: Connection) -> None:
+    async def attach(self, connection: AbstractConnection) -> None:
         """Go on with a fresh connection: subscribe everything that is wanted."""
         self._asked.clear()
         self._confirmed.clear()

@@ -18,7 +18,7 @@ from redis.asyncio.retry import Retry as ClientRetry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from cape_stream.errors import CapeError
+from cape_stream.errors import CapeError, Reject
 from cape_stream.ports.channels import (
     GrantKey,
     LinkRestored,
@@ -42,6 +42,7 @@ SIGNALS_MAX = 10_000
 """Signals that wait to be fanned out. Beyond, the connection is not read; the server cuts it when
 its own bound is reached, and what was missed is read from the history, or told as a gap."""
 RECONNECT_MS_MAX = 2_000
+EPOCH_BYTES = 8
 NOBODY = GrantKey("-", "-", 1 << 50)
 
 
@@ -121,7 +122,7 @@ class ValkeyChannelFeed:
             answer = await self._open(
                 keys=keys,
                 args=[
-                    secrets.token_hex(8),
+                    secrets.token_hex(EPOCH_BYTES),
                     position.epoch,
                     position.sequence,
                     self._retention.age_ms,
@@ -135,7 +136,9 @@ class ValkeyChannelFeed:
         """See `ChannelFeed.mark`."""
         names = Names(realm)
         with store_errors("mark"):
-            await self._mark(keys=[names.place], args=[secrets.token_hex(8), names.control])
+            await self._mark(
+                keys=[names.place], args=[secrets.token_hex(EPOCH_BYTES), names.control]
+            )
 
     async def revoked(self, realm: Realm, grants: Sequence[GrantKey]) -> Sequence[bool]:
         """See `ChannelFeed.revoked`."""
@@ -232,10 +235,11 @@ def _parsed(realm: Realm, channel: str | None, payload: bytes) -> Signal:
     kind, _, rest = payload.partition(b" ")
     if kind == b"m" and channel is not None:
         epoch, sequence, previous, body = rest.split(b" ", 3)
-        return Message(realm, channel, int(sequence), int(previous), epoch.decode(), body)
+        name = _epoch(epoch) if sequence != b"0" else ""
+        return Message(realm, channel, int(sequence), int(previous), name, body)
     if channel is None and kind == b"k":
         epoch, sequence = rest.split(b" ", 1)
-        return Mark(realm, epoch.decode(), int(sequence))
+        return Mark(realm, _epoch(epoch), int(sequence))
     if channel is None and kind == b"g":
         return Revocation(realm, rest.decode(), "", 0)
     if channel is None and kind == b"h":
@@ -244,9 +248,19 @@ def _parsed(realm: Realm, channel: str | None, payload: bytes) -> Signal:
     raise ValueError("not one of ours")
 
 
+def _epoch(raw: bytes) -> str:
+    """The epoch, which is eight bytes in hexadecimal."""
+    if len(bytes.fromhex(raw.decode())) != EPOCH_BYTES:
+        raise ValueError("an epoch has eight bytes")
+    return raw.decode()
+
+
 def _opening(realm: Realm, channels: Sequence[str], answer: Any) -> Opening:
     is_revoked, epoch, here, gaps, missed = answer
-    position = Position(epoch.decode(), int(here))
+    try:
+        position = Position(_epoch(epoch), int(here))
+    except ValueError as error:
+        raise Reject(f"something else stands under {Names(realm).place}; delete it") from error
     if is_revoked:
         return Opening(position, is_revoked=True)
     if gaps is None:
