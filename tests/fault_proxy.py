@@ -60,6 +60,7 @@ class _Link:
             while data := self._far.recv(CHUNK_BYTES):
                 self._proxy.pace(self)
                 while not self.is_closed and self._proxy.holds(self):
+                    self._proxy.held_back += 1
                     time.sleep(TICK_S)
                 if self._proxy.takes_reply():
                     break
@@ -85,6 +86,7 @@ class FaultProxy:
         self._held: bytes | None = None
         self._delay_s = 0.0
         self._replies_to_lose = 0
+        self.held_back = 0
         self._is_closed = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(TICK_S * 5)
@@ -126,6 +128,10 @@ class FaultProxy:
     def hold_replies(self, *, saying: bytes = b"") -> None:
         """Hold back what the server says to those links, while others overtake them."""
         self._held = saying
+
+    def is_holding(self) -> bool:
+        """Tell whether something is being held back, or was since the start."""
+        return self.held_back > 0
 
     def delay(self, delay_ms: int) -> None:
         """Let everything pass, this much later each way."""

@@ -103,7 +103,7 @@ class LocalValkey:
         """A plain client for looking and meddling; close it."""
         return import_module("redis").Redis(port=self.port, socket_timeout=10, protocol=2)
 
-    def ask(self, *words: str | int) -> Any:
+    def ask(self, *words: str | bytes | int) -> Any:
         """One command, its reply, and no connection left."""
         with self.client() as client:
             return client.execute_command(*words)

@@ -7,6 +7,9 @@ from cape_stream.errors import CapeError, Fatal, Reject, Retry
 LINK_ERRORS = (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError)
 """The reply did not come: whether the call was carried out is unknown."""
 
+ANY_ERROR = redis_errors.RedisError
+"""Whatever the client raises of its own."""
+
 _LATER = {
     "BUSY": "runs a script that does not end",
     "CLUSTERDOWN": "has lost a part of its cluster",
