@@ -92,6 +92,8 @@ class Subscriptions:
         """Wait for the next message: its topic and payload; the topic is empty for other news."""
         assert self.connection is not None, "attach first"
         response: Any = await self.connection.read_response(timeout=self._timeout_s)
+        if response is None:  # how the client says that it timed out
+            raise TimeoutError(f"nothing was heard for {self._timeout_s} s")
         kind = response[0] if isinstance(response, list) else b""
         if kind == b"message":
             return response[1].decode(), response[2]

@@ -156,7 +156,13 @@ def installation(url: str = "", feed_url: str = "", **changes: Any) -> Iterator[
     try:
         yield found
     finally:
+        while OPEN:
+            OPEN.pop().close()
         found.close()
+
+
+OPEN: list[SseClient] = []
+"""Clients that are closed with their installation."""
 
 
 @dataclass
@@ -183,6 +189,7 @@ class SseClient:
     in_address: bool = False
 
     def __post_init__(self) -> None:
+        OPEN.append(self)
         self.events: list[Event] = []
         self.comments = 0
         self.retry_ms = 0

@@ -93,7 +93,7 @@ def test_websocket_messages_hold_type_id_and_the_body() -> None:
     framed = ws_message("cursor", body)
     plain = ws_message("", body)
 
-    expected = {"channel": "room", "kind": "message", "data": {"a": 1}}
+    expected: dict[str, object] = {"channel": "room", "kind": "message", "data": {"a": 1}}
     expected |= {"client": True, "sender": "u"}
     assert json.loads(framed[2:]) == {"type": "message", "id": "cursor", **expected}
     assert json.loads(plain[2:]) == {"type": "message", **expected}
