@@ -38,8 +38,9 @@ class HookTokens(Protocol):
     Raises:
         Retry: (any method) the store cannot be reached in time. A check then *fails closed*:
             answer "try again", never "allowed".
-        Reject: (``mint``) a name is empty, too long or holds a NUL, or the lifetime is out of
-            range.
+        Reject: (``mint``) a name is empty, too long or holds a NUL, the lifetime is out of range,
+            or the execution has 256 living tokens already.
+        Fenced: (``mint``) the execution has ended.
     """
 
     def mint(

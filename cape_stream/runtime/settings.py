@@ -29,8 +29,22 @@ class EngineSettings:
     """How often the table is looked through for subjects whose wake-up time has come."""
     source_calls_max: int = 8
     """Calls to one source at a time, those included that hang: a source of which all calls hang
-    is not asked before one returns, and takes no thread from the others."""
+    is not asked before one returns, and takes no thread from the others. It gets fewer, down to
+    one, while its answers are slow or fail."""
     source_batch_max: int = 200
     """Most queries in one call to a source."""
     source_timeout_ms: int = 30_000
     """A call that takes longer is given up; its subjects are asked again, each alone."""
+    source_slow_ms: int = 5_000
+    """An answer that takes longer halves the calls that go out at a time."""
+    source_window_ms: int = 1_000
+    """At most one such halving in this time; and for so long an answer shows that a subject which
+    fails alone is itself at fault, and not the source."""
+    source_failing_subjects: int = 8
+    """So many different subjects, each asked alone, that fail with no call answered in between,
+    mean that the source is down: queries wait then and get no faults."""
+    source_backoff_ms: int = 1_000
+    """A source that is down is left alone for about this long, twice that after the first probe
+    that fails, and so on; jittered."""
+    source_backoff_max_ms: int = 15_000
+    """Longest such time: a source that is back is asked within it."""

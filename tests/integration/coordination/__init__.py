@@ -1,0 +1,1 @@
+"""The coordination layer against real Valkey servers."""

@@ -1,0 +1,34 @@
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from cape_stream.coordination.settings import ValkeySettings
+from cape_stream.coordination.store import Store
+from tests.valkey import World
+
+CALL_TIMEOUT_MS = 2_000
+"""Long, for a crowded machine; a test that waits for it sets a shorter one."""
+
+OpenStore = Callable[..., Store]
+
+
+@pytest.fixture
+def open_store(valkey: World) -> Iterator[OpenStore]:
+    """Opens stores, which are closed after the test: of the session's server if none is named."""
+    opened: list[Store] = []
+
+    def open_one(url: str = "", **more: object) -> Store:
+        given = {"prefix": valkey.prefix, "call_timeout_ms": CALL_TIMEOUT_MS} | more
+        store = Store(ValkeySettings(url=url or valkey.url, **given))  # type: ignore[arg-type]  # named by the test
+        opened.append(store)
+        return store
+
+    yield open_one
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(open_store: OpenStore) -> Store:
+    """A store on the session's server, with a prefix of its own."""
+    return open_store()

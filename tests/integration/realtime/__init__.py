@@ -1,0 +1,1 @@
+"""Stream servers as clients meet them: real sockets, real Valkey, real browsers."""

