@@ -10,12 +10,14 @@ from typing import Any
 
 from msgspec import msgpack
 
+from cape_stream.core import rows
 from cape_stream.core.effects import OversizedEvent, SchedulerCounters
 from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState
+from cape_stream.core.inflight.state import InflightState
 from cape_stream.core.inflight.subject import SubjectState
 from cape_stream.core.plan import compile_plan
 from cape_stream.core.scheduler import Scheduler, SchedulerSettings
-from cape_stream.model.active_row import ActiveRow
+from cape_stream.model.active_row import NEVER_MS, ActiveRow
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.event import Event
 from cape_stream.model.job import Job
@@ -39,6 +41,7 @@ def topology(
     start: int = 0,
     window: int = 1_000,
     retry: RetrySpec | None = None,
+    quarantine_after: Mapping[FailureClass, int] | None = None,
 ) -> TopologySpec:
     """A topology with one lambda called ``only``, unless told otherwise."""
     return TopologySpec(
@@ -49,6 +52,7 @@ def topology(
         start=start,
         window=window,
         retry=retry or RetrySpec(),
+        quarantine_after=quarantine_after or {},
     )
 
 
@@ -85,6 +89,7 @@ class Desk:
         self.source: dict[str, list[Event]] = {}
         """What the source holds, for `serve`."""
         self.active: dict[str, bytes] = {}
+        self.asleep: dict[str, ActiveRow] = {}
         """Stored active rows, encoded as a dispatcher does."""
         self.infos: dict[str, CursorInfo] = {}
         """Stored cursor infos."""
@@ -219,27 +224,40 @@ class Desk:
         """Time passes, with a tick and the source's answers whenever something is due."""
         until_ms = self.now_ms + passed_ms
         for _ in range(TURNS_MAX):
-            due_ms = self.scheduler.next_ms()
+            self.commit()
+            due_ms = self.next_ms()
             if due_ms is None or due_ms > until_ms:
                 break
             self.now_ms = max(self.now_ms, due_ms)
             self.tick()
+            self.wake_due()
             self.serve()
         self.now_ms = until_ms
         self.tick()
         self.serve()
+
+    def next_ms(self) -> int | None:
+        """When something is due next, in memory or stored asleep."""
+        due_ms = [row.wake_ms for row in self.asleep.values() if row.wake_ms != NEVER_MS]
+        if (next_ms := self.scheduler.next_ms()) is not None:
+            due_ms.append(next_ms)
+        return min(due_ms, default=None)
 
     # --- storing and crashing ------------------------------------------------------------------
 
     def commit(self) -> None:
         """Store what has changed."""
         changes = self.scheduler.take_changes(self.now_ms)
+        for subject, wake_ms in changes.woken:
+            assert self.asleep.pop(subject).wake_ms == wake_ms, "indexed by another time"
+        for subject in changes.had_row:
+            del self.active[subject]
         for row in changes.active:
             self.active[row.subject] = msgpack.encode(row)
+        for row in changes.asleep:
+            self.asleep[row.subject] = msgpack.decode(msgpack.encode(row), type=ActiveRow)
         for info in changes.finished:
             self.infos[info.subject] = info
-            if info.subject in changes.had_row:
-                del self.active[info.subject]
             assert info.subject not in self.active, "an ended subject left its row behind"
 
     def crash(
@@ -271,9 +289,23 @@ class Desk:
             self.scheduler.settle_only(status, self._stored(status.subject), self.now_ms)
         self.scheduler.resume(self.now_ms)
         self._take_effects()
+        self.wake_due(max(0, -clock_step_ms))
 
-    def _stored(self, subject: str) -> CursorInfo | None:
-        return None if self.scheduler.holds(subject) else self.infos.get(subject)
+    def _stored(self, subject: str) -> CursorInfo | ActiveRow | None:
+        if self.scheduler.holds(subject):
+            return None
+        return self.asleep.get(subject) or self.infos.get(subject)
+
+    def wake_due(self, ahead_ms: int = 0) -> None:
+        """What the engine does every second: bring back what is due in the table.
+
+        Args:
+            ahead_ms: how far the clock that stored it was ahead of ours.
+        """
+        for row in list(self.asleep.values()):
+            if row.wake_ms <= self.now_ms + ahead_ms:
+                self.scheduler.on_wake(row, self.now_ms)
+        self._take_effects()
 
     # --- looking -------------------------------------------------------------------------------
 
@@ -288,6 +320,13 @@ class Desk:
         assert found is not None, f"{subject} is not active"
         return found
 
+    def look(self, subject: str) -> SubjectState | None:
+        """What is known of a subject that is active or asleep, wherever it is."""
+        found = self.scheduler.subject(subject) or self.scheduler.sleeper(subject)
+        if found is None and subject in self.asleep and not self.scheduler.holds(subject):
+            return rows.restore(self.plan, InflightState(), self.asleep[subject], self.now_ms)
+        return found
+
     def lambda_state(
         self, subject: str, topology_name: str, lambda_id: str = "only"
     ) -> LambdaState:
@@ -298,17 +337,17 @@ class Desk:
         """How far a topology has come, wherever that is known."""
         self.commit()
         span = next(each.span for each in self.plan.topologies if each.name == topology_name)
-        state = self.scheduler.subject(subject)
+        state = self.look(subject)
         if state is not None:
             return state.cursor_of(span)
         return self.infos[subject].cursors[topology_name]
 
     def peek(self, subject: str) -> list[int]:
         """Cursors per lambda, wherever they are, without storing anything."""
-        state = self.scheduler.subject(subject)
+        state = self.look(subject)
         if state is not None:
             return [entry.cursor for entry in state.lambdas]
-        return self.scheduler._known_cursors(subject, self.infos.get(subject))
+        return self.scheduler._roster.known_cursors(subject, self.infos.get(subject))
 
     def out(self, topology_name: str | None = None) -> list[list[int]]:
         """Sequence ids of every job that is out, in the order in which they were issued."""

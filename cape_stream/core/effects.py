@@ -51,6 +51,12 @@ class SchedulerCounters:
     """Jobs the client gave up; issued again as a new attempt, not charged."""
     adopted: int = 0
     """Jobs found in the job topics after a restart that the table did not know."""
+    quarantined_events: int = 0
+    """Events that were put where only a person takes them out."""
+    put_to_sleep: int = 0
+    """Subjects that left memory with parked work."""
+    woken: int = 0
+    """Subjects that came back from sleep."""
     unknown_statuses: int = 0
     """Statuses of jobs that are not out (repeated, given up, or never ours)."""
     late_successes: int = 0

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from cape_stream.model.status import FailureClass
 from cape_stream.model.topology import DomainSpec, LambdaSpec, RetrySpec, TopologySpec
 
 T = TypeVar("T")
@@ -36,6 +37,8 @@ class LambdaPlan:
     """Most events in one job; never more than `window`."""
     timeout_ms: int
     retry: RetrySpec
+    quarantine_after: Mapping[FailureClass, int]
+    """Failure class → failed attempts an event may have before it waits for a person."""
     gates: tuple[int, ...]
     """Lambdas that must have done an event before this one may have it: its inputs, or the
     last lambdas of every topology that its own topology comes after."""
@@ -128,6 +131,7 @@ def _lambda_plans(
                 max_batch=min(entry.max_batch, topology.window),
                 timeout_ms=entry.timeout_ms,
                 retry=topology.retry,
+                quarantine_after=topology.quarantine_after,
                 gates=gates[place],
                 inputs=tuple(places[topology.name, name] for name in entry.inputs),
                 fed=tuple(

@@ -10,7 +10,7 @@ from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState, Parke
 from cape_stream.core.inflight.state import InflightState
 from cape_stream.core.inflight.subject import SubjectState
 from cape_stream.core.plan import DomainPlan
-from cape_stream.model.active_row import ActiveRow, JobRow, LambdaRow, ParkedRow
+from cape_stream.model.active_row import NEVER_MS, ActiveRow, JobRow, LambdaRow, ParkedRow
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.job import Job
 from cape_stream.model.sequence import NO_CURSOR
@@ -29,6 +29,10 @@ def cursors_per_lambda(plan: DomainPlan, known: Mapping[str, int]) -> list[int]:
     return [get(entry.topology, entry.start - 1) for entry in plan.lambdas]
 
 
+Stored = CursorInfo | ActiveRow
+"""What the table may hold of a subject that is not in memory: cursors, or all if it sleeps."""
+
+
 def active_row(plan: DomainPlan, subject: SubjectState, now_ms: int) -> ActiveRow:
     """``subject`` as it stands at this moment; to be encoded before it goes on."""
     rows = [
@@ -43,7 +47,7 @@ def active_row(plan: DomainPlan, subject: SubjectState, now_ms: int) -> ActiveRo
         )
         for entry, state in zip(plan.lambdas, subject.lambdas, strict=True)
     ]
-    return ActiveRow(subject.subject, subject.head, now_ms, rows)
+    return ActiveRow(subject.subject, subject.head, now_ms, rows, subject.wake_ms)
 
 
 def _job_row(record: JobRecord) -> JobRow:
@@ -72,23 +76,39 @@ def _parked_row(sequence: int, parked: Parked) -> ParkedRow:
     )
 
 
-def restore(plan: DomainPlan, inflight: InflightState, row: ActiveRow, now_ms: int) -> None:
-    """Put a stored subject back into ``inflight``, with fresh leases for its jobs."""
-    known = {
+def stored_cursors(plan: DomainPlan, row: ActiveRow) -> list[int]:
+    """One cursor per lambda from a full row."""
+    cursors = cursors_per_lambda(plan, _topology_cursors(row))
+    for place, stored in _known_lambdas(plan, row).items():
+        cursors[place] = stored.cursor
+    return cursors
+
+
+def _known_lambdas(plan: DomainPlan, row: ActiveRow) -> dict[int, LambdaRow]:
+    return {
         place: stored
         for stored in row.lambdas
         if (place := plan.by_name.get((stored.topology, stored.lambda_id))) is not None
     }
-    cursors = cursors_per_lambda(plan, _topology_cursors(row))
-    for place, stored in known.items():
-        cursors[place] = stored.cursor
+
+
+def restore(plan: DomainPlan, inflight: InflightState, row: ActiveRow, now_ms: int) -> SubjectState:
+    """Put a stored subject back into ``inflight``, with fresh leases for its jobs."""
+    known = _known_lambdas(plan, row)
+    cursors = stored_cursors(plan, row)
     subject = SubjectState(row.subject, cursors, NO_CURSOR)
-    subject.has_row = True
+    if row.wake_ms:
+        subject.index_ms = row.wake_ms
+        inflight.counters.woken += 1
+    else:
+        subject.has_row = True
     inflight.subjects[row.subject] = subject
     for place, stored in known.items():
         _restore_lambda(inflight, subject, place, stored, row.saved_ms, now_ms)
     subject.head = row.head
     subject.seen = _newest_seen(plan, subject)
+    inflight.dirty[subject] = None
+    return subject
 
 
 def _topology_cursors(row: ActiveRow) -> dict[str, int]:
@@ -149,6 +169,8 @@ def _restore_lambda(
 def _due_after_restart(row: ParkedRow, saved_ms: int, now_ms: int) -> int:
     """The due time, but never further away than it was when it was stored: a clock that went back
     between two processes must not park anything for hours."""
+    if row.due_ms == NEVER_MS:
+        return NEVER_MS
     return now_ms + min(max(row.due_ms - now_ms, 0), max(row.due_ms - saved_ms, 0))
 
 

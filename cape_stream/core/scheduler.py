@@ -8,7 +8,7 @@ It keeps no clock and does no I/O. What it wants done stands in `take_effects`; 
 in `take_changes`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
@@ -20,13 +20,14 @@ from cape_stream.core.inflight.subject import SubjectState
 from cape_stream.core.issuing import Issuer
 from cape_stream.core.plan import DomainPlan
 from cape_stream.core.retry import backoff_ms
+from cape_stream.core.roster import Changes, Roster
+from cape_stream.core.rows import Stored
 from cape_stream.core.settling import Settler
 from cape_stream.core.tracker import page_fault
 from cape_stream.model.active_row import ActiveRow
-from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.job import Job
 from cape_stream.model.request import EventPage, QueryFault, SchedulingRequest
-from cape_stream.model.sequence import NO_CURSOR, SEQUENCE_MAX
+from cape_stream.model.sequence import SEQUENCE_MAX
 from cape_stream.model.status import JobStatus, StatusKind
 from cape_stream.model.topology import RetrySpec
 
@@ -45,18 +46,8 @@ class SchedulerSettings:
     """How a failing source is asked again, per subject."""
     buffered_events_max: int = 400
     """Most events of one subject held in memory before all but the next ones are dropped."""
-
-
-@dataclass(slots=True)
-class Changes:
-    """State rows to store: what the scheduler was at one moment."""
-
-    active: list[ActiveRow]
-    """Subjects that are pinged, in flight or parked."""
-    finished: list[CursorInfo]
-    """Subjects whose life ended; their active row goes."""
-    had_row: set[str]
-    """Of those, the ones that may have an active row in the table."""
+    sleep_after_ms: int = 60_000
+    """A subject with nothing but parked work leaves memory when none of it is due sooner."""
 
 
 class Scheduler:
@@ -82,6 +73,7 @@ class Scheduler:
             epoch=epoch,
             job_bytes_max=self._settings.job_bytes_max,
         )
+        self._roster = Roster(plan, self._inflight, self._settings.sleep_after_ms)
         self._places = range(len(plan.lambdas))
 
     # --- what the owner asks about -------------------------------------------------------------
@@ -107,12 +99,16 @@ class Scheduler:
         return len(self._inflight.subjects)
 
     def holds(self, subject: str) -> bool:
-        """True if the subject's cursors are here, so that no stored row has to be brought."""
-        return subject in self._inflight.subjects or subject in self._inflight.finished
+        """True if the subject is here, so that no stored row has to be brought."""
+        return self._roster.holds(subject)
 
     def subject(self, subject: str) -> SubjectState | None:
         """State of an active subject, to look at, not to change."""
         return self._inflight.subjects.get(subject)
+
+    def sleeper(self, subject: str) -> SubjectState | None:
+        """State of a subject that went to sleep since the last commit, to look at."""
+        return self._inflight.asleep.get(subject)
 
     def subjects(self) -> Iterable[SubjectState]:
         """All active subjects, to look at, not to change."""
@@ -124,14 +120,12 @@ class Scheduler:
 
     # --- inputs --------------------------------------------------------------------------------
 
-    def on_ping(
-        self, subject: str, latest: int | None, stored: CursorInfo | None, now_ms: int
-    ) -> None:
+    def on_ping(self, subject: str, latest: int | None, stored: Stored | None, now_ms: int) -> None:
         """News of a subject. ``stored``: its row, when `holds` said it is not here."""
         self._inflight.counters.pings += 1
         state = self._inflight.subjects.get(subject)
         if state is None:
-            state = self._activate_for(subject, latest, stored)
+            state = self._roster.activate_for(subject, latest, stored, now_ms)
             if state is None:
                 self._inflight.counters.stale_pings += 1
                 return
@@ -161,16 +155,14 @@ class Scheduler:
         self._learn(state, page, now_ms)
         self._advance(state, self._places, now_ms)
 
-    def on_request(
-        self, request: SchedulingRequest, stored: CursorInfo | None, now_ms: int
-    ) -> None:
+    def on_request(self, request: SchedulingRequest, stored: Stored | None, now_ms: int) -> None:
         """Everything there is in an interval, decided afresh against the cursors as they are now.
 
         For a tracker that runs elsewhere; its view may be stale by the time it gets here.
         """
         state = self._inflight.subjects.get(request.subject)
         if state is None:
-            state = self._activate(request.subject, stored)
+            state = self._roster.activate(request.subject, stored, now_ms)
         state.head = max(state.head, request.latest)
         if request.events:
             state.seen = max(state.seen, request.events[-1].sequence)
@@ -187,7 +179,7 @@ class Scheduler:
         self._inflight.counters.query_faults += 1
         self._rest_source(state, now_ms)
 
-    def on_status(self, status: JobStatus, stored: CursorInfo | None, now_ms: int) -> None:
+    def on_status(self, status: JobStatus, stored: Stored | None, now_ms: int) -> None:
         """A worker's report. ``stored`` as for `on_ping`."""
         inflight = self._inflight
         record = inflight.jobs.get(status.job_id)
@@ -199,6 +191,11 @@ class Scheduler:
             self._settler.report(record, status, now_ms)
             if status.kind is not StatusKind.HEARTBEAT:
                 self._advance(record.subject, plan.affected, now_ms)
+
+    def on_wake(self, row: ActiveRow, now_ms: int) -> None:
+        """The wake-up time of a subject that sleeps has come; nothing if it is here already."""
+        if not self.holds(row.subject):
+            self._advance(self._roster.activate(row.subject, row, now_ms), self._places, now_ms)
 
     def on_undelivered(self, job_id: str, refusal: str | None, now_ms: int) -> None:
         """The client gave this job up; the log may have it all the same.
@@ -213,9 +210,13 @@ class Scheduler:
         """Time has passed: expire jobs, take up what is due."""
         for record in self._inflight.deadlines.take_expired(now_ms):
             self._settler.expire(record, now_ms)
-        for state in self._inflight.take_woken(now_ms):
+        for state in self._inflight.wakes.take(now_ms):
             if state.source_due_ms <= now_ms:
                 state.source_due_ms = 0
+            elif state.source_due_ms:
+                self._inflight.wake_at(state, state.source_due_ms)
+            if state.parked:
+                self._inflight.wake_at(state, state.next_due_ms(now_ms))
             self._advance(state, self._places, now_ms)
 
     # --- restart -------------------------------------------------------------------------------
@@ -226,18 +227,18 @@ class Scheduler:
             rows.restore(self.plan, self._inflight, row, now_ms)
         self._inflight.dirty.clear()
 
-    def adopt(self, job: Job, stored: CursorInfo | None, now_ms: int) -> None:
+    def adopt(self, job: Job, stored: Stored | None, now_ms: int) -> None:
         """A job found in the log after the stored state was made."""
         state = self._inflight.subjects.get(job.subject)
         if state is None:
-            state = self._activate(job.subject, stored)
+            state = self._roster.activate(job.subject, stored, now_ms)
         rows.adopt(self.plan, self._inflight, state, job, now_ms)
 
-    def settle_only(self, status: JobStatus, stored: CursorInfo | None, now_ms: int) -> None:
+    def settle_only(self, status: JobStatus, stored: Stored | None, now_ms: int) -> None:
         """A status read while catching up: it counts, but nothing is issued yet."""
         record = self._inflight.jobs.get(status.job_id)
         if record is None:
-            self._note_stranger(status, stored)
+            self._note_stranger(status, stored, now_ms)
         elif self._is_about(record, status):
             self._settler.report(record, status, now_ms)
 
@@ -256,15 +257,7 @@ class Scheduler:
 
     def take_changes(self, now_ms: int) -> Changes:
         """What to store for the inputs since the last call."""
-        inflight = self._inflight
-        active = [rows.active_row(self.plan, state, now_ms) for state in inflight.dirty]
-        for state in inflight.dirty:
-            state.has_row = True
-        finished = [rows.cursor_info(self.plan, s) for s in inflight.finished.values()]
-        had_row = {s.subject for s in inflight.finished.values() if s.has_row}
-        inflight.dirty.clear()
-        inflight.finished = {}
-        return Changes(active, finished, had_row)
+        return self._roster.take_changes(now_ms)
 
     # --- inside --------------------------------------------------------------------------------
 
@@ -279,35 +272,6 @@ class Scheduler:
             return True
         self._inflight.counters.wrong_subject += 1
         return False
-
-    def _activate_for(
-        self, subject: str, latest: int | None, stored: CursorInfo | None
-    ) -> SubjectState | None:
-        """The subject's state, unless the ping tells nothing that its cursors do not know."""
-        cursors = self._known_cursors(subject, stored)
-        if latest is not None and latest <= min(cursors):
-            return None
-        return self._activate(subject, stored, cursors)
-
-    def _known_cursors(self, subject: str, stored: CursorInfo | None) -> list[int]:
-        ended = self._inflight.finished.get(subject)
-        if ended is not None:
-            return [state.cursor for state in ended.lambdas]
-        known: Mapping[str, int] = stored.cursors if stored else {}
-        return rows.cursors_per_lambda(self.plan, known)
-
-    def _activate(
-        self, subject: str, stored: CursorInfo | None, known: list[int] | None = None
-    ) -> SubjectState:
-        cursors = known if known is not None else self._known_cursors(subject, stored)
-        state = SubjectState(subject, cursors, stored.latest if stored else NO_CURSOR)
-        ended = self._inflight.finished.pop(subject, None)
-        if ended is not None:
-            state.has_row = ended.has_row
-            state.head = state.seen = ended.seen
-        self._inflight.subjects[subject] = state
-        self._inflight.dirty[state] = None
-        return state
 
     def _learn(self, state: SubjectState, page: EventPage, now_ms: int) -> None:
         """Learn from a good page which events there are, and how far the subject goes.
@@ -337,6 +301,9 @@ class Scheduler:
             state.promised = min(state.promised, end)
             others_saw = seen_now > seen_before
             state.head = max(state.head, state.seen) if others_saw else state.seen
+            # It says nothing about what lies before it: another question may still be open there,
+            # and a restart asks again only for what is below the head.
+            state.head = max((state.head, *(query.start for query in state.queries)))
         self._keep(state, page, end)
 
     def _keep(self, state: SubjectState, page: EventPage, end: int) -> None:
@@ -374,12 +341,14 @@ class Scheduler:
         state.source_due_ms = now_ms + wait_ms
         self._inflight.wake_at(state, state.source_due_ms)
 
-    def _on_stranger(self, status: JobStatus, stored: CursorInfo | None, now_ms: int) -> None:
-        found = self._note_stranger(status, stored)
+    def _on_stranger(self, status: JobStatus, stored: Stored | None, now_ms: int) -> None:
+        found = self._note_stranger(status, stored, now_ms)
         if found is not None:
             self._advance(found, self._places, now_ms)
 
-    def _note_stranger(self, status: JobStatus, stored: CursorInfo | None) -> SubjectState | None:
+    def _note_stranger(
+        self, status: JobStatus, stored: Stored | None, now_ms: int
+    ) -> SubjectState | None:
         """Take what an unknown job's report proves; the subject it concerns, if it changed."""
         counters = self._inflight.counters
         counters.unknown_statuses += 1
@@ -388,11 +357,11 @@ class Scheduler:
             return None
         state = self._inflight.subjects.get(status.subject)
         if state is None:
-            cursor = self._known_cursors(status.subject, stored)[place]
+            cursor = self._roster.known_cursors(status.subject, stored)[place]
             if all(sequence <= cursor for sequence in status.done):
                 counters.repeated_events += len(status.done)
                 return None
-            state = self._activate(status.subject, stored)
+            state = self._roster.activate(status.subject, stored, now_ms)
         state.head = max(state.head, *status.done)
         self._settler.stranger(state, place, status)
         return state
@@ -402,6 +371,7 @@ class Scheduler:
         self._issuer.fill(state, places, now_ms)
         if state.wants:
             self._issuer.ask(state, now_ms)
-        if state.open_jobs or state.parked or state.queries or state.wants or state.source_due_ms:
+        if state.open_jobs or state.queries or state.wants or state.source_due_ms:
             return
-        self._inflight.retire(state)
+        everywhere = places is self._places
+        self._roster.let_go(state, now_ms, looked_everywhere=everywhere)

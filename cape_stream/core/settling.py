@@ -11,6 +11,7 @@ from cape_stream.core.inflight.state import InflightState
 from cape_stream.core.inflight.subject import SubjectState
 from cape_stream.core.plan import DomainPlan, LambdaPlan
 from cape_stream.core.retry import backoff_ms
+from cape_stream.model.active_row import NEVER_MS
 from cape_stream.model.status import EventFailure, FailureClass, JobStatus, StatusKind
 
 NO_RESULT = "the handler gave no result for this event"
@@ -194,6 +195,10 @@ class Settler:
             wait_ms = backoff_ms(plan.retry, parked.charged, salt)
             parked.due_ms += max(wait_ms, failure.retry_after_ms or 0)
             _remember(parked, failure, now_ms)
+            limit = plan.quarantine_after.get(failure.failure_class)
+            if limit is not None and parked.charged >= limit:
+                parked.due_ms = NEVER_MS
+                self._inflight.counters.quarantined_events += 1
         self._inflight.park(record.subject, state, sequence, parked)
 
 

@@ -8,6 +8,9 @@ newer one fills in what is missing.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+NEVER_MS = 2**62
+"""A due time that does not come by itself: the event is in quarantine."""
+
 
 class JobRow(NamedTuple):
     """A job that is out."""
@@ -62,3 +65,6 @@ class ActiveRow(NamedTuple):
     saved_ms: int
     """When the row was made, by the same clock as the due times in it."""
     lambdas: Sequence[LambdaRow]
+    wake_ms: int = 0
+    """When a subject that sleeps is looked at again, `NEVER_MS` if only a person can wake it; 0
+    for one that is awake."""

@@ -1,7 +1,10 @@
 """What users declare: domains, topologies, lambdas, as plain data that the dispatcher compiles."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
+
+from cape_stream.model.status import FailureClass
 
 Ordering = Literal["parallel", "ordered"]
 
@@ -50,6 +53,10 @@ class TopologySpec:
     window: int = 1_000
     """Most events of a subject between the cursor and the newest issued one (parallel only)."""
     retry: RetrySpec = field(default_factory=RetrySpec)
+    quarantine_after: Mapping[FailureClass, int] = field(default_factory=dict)
+    """Failure class → the failed attempt with which an event that failed so is put into quarantine,
+    where it waits for a person; a class that is not named is retried for ever. What follows the
+    event in its subject waits too where the order says so: nothing is skipped by itself."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

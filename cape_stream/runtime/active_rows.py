@@ -21,9 +21,9 @@ _decode = msgpack.Decoder(list[Any]).decode
 def decode_active_row(value: bytes) -> ActiveRow:
     """The row, or `Corrupt` if the bytes are none."""
     try:
-        subject, head, saved_ms, lambdas = _known(ActiveRow, _decode(value))
-        _check((subject, str), (head, int), (saved_ms, int))
-        return ActiveRow(subject, head, saved_ms, [_lambda_row(fields) for fields in lambdas])
+        row = ActiveRow(*_known(ActiveRow, _decode(value)))
+        _check((row.subject, str), (row.head, int), (row.saved_ms, int), (row.wake_ms, int))
+        return row._replace(lambdas=[_lambda_row(fields) for fields in row.lambdas])
     except (DecodeError, TypeError, ValueError) as error:
         raise Corrupt(f"active row does not decode: {error}") from error
 

@@ -75,6 +75,10 @@ class CountingProcessor:
         """It forgets nothing."""
         return Effects()
 
+    def wake(self, keys: Sequence[bytes], read_rows: RowReader, now_ms: int) -> Effects:
+        """Nothing of it sleeps."""
+        return Effects()
+
     def changes(self, now_ms: int) -> dict[bytes, bytes | None]:
         """Counts that changed."""
         dirty, self._dirty = self._dirty, {}

@@ -1,7 +1,8 @@
 """The dispatcher as a `Processor`: records in, decoded and routed to the scheduler; jobs out.
 
 Knows topics, keys and bytes; decides nothing about jobs. Row keys: ``a`` + subject for an active
-row, ``c`` + subject for a cursor info.
+row; ``c`` + subject for a cursor info; ``p`` + subject for the full row of one that sleeps, and
+``d`` + its wake-up time + subject to find it by.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,8 +12,10 @@ from zlib import crc32
 
 from cape_stream.core.effects import OversizedEvent
 from cape_stream.core.plan import DomainPlan
+from cape_stream.core.rows import Stored
 from cape_stream.core.scheduler import Scheduler, SchedulerSettings
 from cape_stream.errors import Corrupt, Reject
+from cape_stream.model.active_row import NEVER_MS
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.dead_letter import DeadLetter
 from cape_stream.model.job import Job
@@ -24,10 +27,13 @@ from cape_stream.model.topic_names import TopicNames
 from cape_stream.ports.codec import Codec
 from cape_stream.ports.log import FailedSend, Record, Write
 from cape_stream.runtime.active_rows import decode_active_row, encode_active_row
+from cape_stream.runtime.due_index import due_key
 from cape_stream.runtime.processor import Effects, RowReader, TaskId
 
 ACTIVE_PREFIX = b"a"
 CURSOR_PREFIX = b"c"
+ASLEEP_PREFIX = b"p"
+DUE_PREFIX = b"d"
 
 
 @dataclass(slots=True)
@@ -165,9 +171,16 @@ class DispatchProcessor:
         shown = (self._cursors(value) for _, value in rows)
         lagging = [info.subject for info in shown if self._lags(info)]
         for subject, info in self._stored(lagging, read_rows).items():
-            if info is not None and self._lags(info):
+            if isinstance(info, CursorInfo) and self._lags(info):
                 self._intake.swept_subjects += 1
                 self.scheduler.on_ping(subject, info.latest, info, now_ms)
+        return self._effects(Effects())
+
+    def wake(self, keys: Sequence[bytes], read_rows: RowReader, now_ms: int) -> Effects:
+        """Subjects whose wake-up time has come; one that is awake or gone by now is left alone."""
+        for value in read_rows([ASLEEP_PREFIX + key for key in keys]):
+            if value is not None:
+                self.scheduler.on_wake(decode_active_row(value), now_ms)
         return self._effects(Effects())
 
     def _lags(self, info: CursorInfo | None) -> TypeGuard[CursorInfo]:
@@ -181,14 +194,21 @@ class DispatchProcessor:
         """Rows as of this moment."""
         changes = self.scheduler.take_changes(now_ms)
         rows: dict[bytes, bytes | None] = {}
+        for subject, wake_ms in changes.woken:
+            rows[ASLEEP_PREFIX + subject.encode()] = None
+            if wake_ms != NEVER_MS:
+                rows[due_key(DUE_PREFIX, wake_ms, subject.encode())] = None
+        for subject in changes.had_row:
+            rows[ACTIVE_PREFIX + subject.encode()] = None
         for row in changes.active:
             rows[ACTIVE_PREFIX + row.subject.encode()] = encode_active_row(row)
+        for row in changes.asleep:
+            rows[ASLEEP_PREFIX + row.subject.encode()] = encode_active_row(row)
+            if row.wake_ms != NEVER_MS:
+                rows[due_key(DUE_PREFIX, row.wake_ms, row.subject.encode())] = b""
         encode_cursors = self._codec.encode_cursors
         for info in changes.finished:
-            subject = info.subject.encode()
-            rows[CURSOR_PREFIX + subject] = encode_cursors(info)
-            if info.subject in changes.had_row:
-                rows[ACTIVE_PREFIX + subject] = None
+            rows[CURSOR_PREFIX + info.subject.encode()] = encode_cursors(info)
         return rows
 
     def load(self) -> int:
@@ -246,16 +266,18 @@ class DispatchProcessor:
         value = self._codec.encode_dead_letter(letter)
         return Write(self._routing.names.dead_letters, letter.partition, letter.key, value)
 
-    def _stored(
-        self, subjects: Iterable[str], read_rows: RowReader
-    ) -> dict[str, CursorInfo | None]:
-        """Stored cursors of the subjects that are not in memory."""
+    def _stored(self, subjects: Iterable[str], read_rows: RowReader) -> dict[str, Stored | None]:
+        """What is stored of the subjects that are not in memory."""
         holds = self.scheduler.holds
         cold = list(dict.fromkeys(subject for subject in subjects if not holds(subject)))
         if not cold:
             return {}
-        values = read_rows([CURSOR_PREFIX + subject.encode() for subject in cold])
-        return {subject: self._cursors(value) for subject, value in zip(cold, values, strict=True)}
+        keys = [subject.encode() for subject in cold]
+        values = read_rows([p + key for p in (ASLEEP_PREFIX, CURSOR_PREFIX) for key in keys])
+        return {
+            subject: self._cursors(cursors) if row is None else decode_active_row(row)
+            for subject, row, cursors in zip(cold, values, values[len(cold) :], strict=False)
+        }
 
     def _cursors(self, value: bytes | None) -> CursorInfo | None:
         if value is None:

@@ -17,6 +17,7 @@ from cape_stream.ports.log import FailedSend, Log, Record, TopicPartition, Write
 from cape_stream.ports.table import Table
 from cape_stream.runtime.assignment import Assignment
 from cape_stream.runtime.commit import Commit, CommitPipeline
+from cape_stream.runtime.due_index import names_due
 from cape_stream.runtime.lease import Lease
 from cape_stream.runtime.lifecycle import TaskState
 from cape_stream.runtime.processor import Effects, Processor, TaskGroup
@@ -264,7 +265,25 @@ class Engine:
         if due_ms is not None and due_ms <= now_ms:
             self._carry_out(task, processor.tick(now_ms), now_ms)
             self._changed = True
+        self._wake(task, processor, now_ms)
         self._sweep(task, processor, now_ms)
+
+    def _wake(self, task: Task, processor: Processor, now_ms: int) -> None:
+        """Find what is due in the table, a slice at a time."""
+        if task.due_scan is None:
+            if task.due_scan_ms > now_ms or self._closed_inputs:
+                return
+            prefix = task.group.due_prefix
+            keys = (key for key, _ in task.table.scan(task.name, prefix))
+            task.due_scan = names_due(keys, prefix, now_ms + task.due_ahead_ms)
+        names = list(islice(task.due_scan, self._settings.sweep_rows))
+        if len(names) < self._settings.sweep_rows:
+            task.due_scan = None
+            task.due_ahead_ms = 0
+            task.due_scan_ms = now_ms + self._settings.due_scan_interval_ms
+        if names:
+            self._carry_out(task, processor.wake(names, task.read_rows, now_ms), now_ms)
+            self._changed = True
 
     def _sweep(self, task: Task, processor: Processor, now_ms: int) -> None:
         """Look through the task's own table, a slice at a time, for forgotten work."""

@@ -94,6 +94,11 @@ class Processor(Protocol):
         """
         ...
 
+    def wake(self, keys: Sequence[bytes], read_rows: RowReader, now_ms: int) -> Effects:
+        """Names whose time has come in the index under `TaskGroup.due_prefix`. They may be older
+        than what ``read_rows`` tells, and may come twice."""
+        ...
+
     def changes(self, now_ms: int) -> dict[bytes, bytes | None]:
         """Rows that changed since the last call, newest value only; None deletes."""
         ...
@@ -124,5 +129,7 @@ class TaskGroup:
     """Topics whose partition p only task p writes: their tail tells what was issued."""
     restored_prefix: bytes = b"a"
     swept_prefix: bytes = b"c"
+    due_prefix: bytes = b"d"
+    """Of the rows that say when something is due, see `cape_stream.runtime.due_index`."""
     source: EventSource | None = None
     """Answers the queries of this group."""

@@ -76,6 +76,8 @@ class Restored:
     """Output records looked at."""
     repaired: str | None
     """What was wrong with the local table, if it had to be rebuilt; one line for people."""
+    written_ms: int
+    """When the state was stored, by the clock of the process that did; 0 if nobody ever did."""
 
 
 class Recovery:
@@ -115,7 +117,9 @@ class Recovery:
                 )
                 epoch = newest + 1
                 processor, bounds, adopted, _ = self._revive(reader, group, task, meta, epoch)
-            return Restored(processor, epoch, bounds, ends, replayed, adopted, repaired)
+            return Restored(
+                processor, epoch, bounds, ends, replayed, adopted, repaired, meta.written_ms
+            )
         finally:
             reader.close()
 

@@ -97,6 +97,7 @@ class Restorer:
         task.epoch = restored.epoch
         task.bounds = restored.bounds
         task.replay_ends = restored.replay_ends
+        task.due_ahead_ms = max(0, restored.written_ms - now_ms)
         task.move_to(TaskState.CLAIMING)
         logger.info(
             "task %s restored: epoch %d, %d changelog records, %d issued outputs looked at",

@@ -17,6 +17,9 @@ class Task:
         "changelog",
         "claimed",
         "committed",
+        "due_ahead_ms",
+        "due_scan",
+        "due_scan_ms",
         "epoch",
         "group",
         "id",
@@ -65,6 +68,13 @@ class Task:
         """When the newest commit that proves our ownership began; None before the first."""
         self.sweep: Iterator[tuple[bytes, bytes]] | None = None
         self.sweep_due_ms: int | None = None
+        self.due_scan: Iterator[bytes] | None = None
+        """A scan of the due index that goes on in the next turn."""
+        self.due_scan_ms = 0
+        """When the next one begins."""
+        self.due_ahead_ms = 0
+        """How far the clock of the process that stored the state was ahead of ours: the first scan
+        looks so much further, for what it meant by its times is due sooner by ours."""
 
     def move_to(self, state: TaskState) -> None:
         """Enter the next state of the life."""

@@ -1,6 +1,7 @@
 """App and Domain: the front page of a user's program, compiled to plain specs for the roles."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from cape_stream.model.topic_names import TopicNames
 from cape_stream.model.topology import DomainSpec, Ordering, RetrySpec
@@ -14,6 +15,7 @@ from cape_stream.sdk.declaration import (
 )
 from cape_stream.sdk.topology import Start, Topology
 
+NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 PARTITIONS_MAX = 10_000
 PAGE_LIMIT_MAX = 10_000
 JOBS_DOMAIN = "jobs"
@@ -125,6 +127,7 @@ class Domain:
         start: Start = "earliest",
         window: int = 1_000,
         retry: RetrySpec | None = None,
+        quarantine_after: Mapping[str, int] = NO_LIMITS,
     ) -> Topology:
         """Declare a topology.
 
@@ -136,6 +139,9 @@ class Domain:
             start: ``"earliest"``, or the first sequence id wanted of every subject.
             window: most events of a subject between the cursor and the newest one issued.
             retry: how failed events are retried; the default goes on for ever.
+            quarantine_after: failure class (``transient``, ``throttled``, ``timeout``, ``invalid``,
+                ``permanent``, ``bug``) → the failed attempt after which the event waits for a
+                person (`cape parked`); a class that is not named is retried for ever.
 
         Raises:
             DeclarationError: names the value, the place, and what to write instead.
@@ -150,6 +156,7 @@ class Domain:
             start=start,
             window=window,
             retry=retry,
+            quarantine_after=quarantine_after,
         )
         self._topologies[name] = topology
         return topology

@@ -1,12 +1,13 @@
 """A topology as users declare it: a name, its place among others, and its handlers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from inspect import isasyncgenfunction, iscoroutinefunction, signature, unwrap
 from typing import Any, Literal, TypeVar, overload
 
 from cape_stream.model.sequence import BadSequenceError, check_sequence
+from cape_stream.model.status import FailureClass
 from cape_stream.model.topology import LambdaSpec, Ordering, RetrySpec, TopologySpec
 from cape_stream.runtime.worker_handler import Executor
 from cape_stream.sdk.declaration import (
@@ -41,6 +42,7 @@ class Topology:
         start: Start,
         window: int,
         retry: RetrySpec | None,
+        quarantine_after: Mapping[str, int],
     ) -> None:
         self.name = check_name(name, f"a topology of domain {domain!r}")
         self.domain = domain
@@ -52,6 +54,9 @@ class Topology:
         self._start = _first_sequence(start, f"start of {self._place}")
         self._window = check_range(window, 1, WINDOW_MAX, f"window of {self._place}")
         self._retry = _checked_retry(retry or RetrySpec(), f"retry of {self._place}")
+        self._quarantine_after = _checked_limits(
+            quarantine_after, f"quarantine_after of {self._place}"
+        )
         self._lambdas: dict[str, tuple[HandlerFunction, LambdaSpec, Executor | None]] = {}
 
     def __repr__(self) -> str:
@@ -137,6 +142,7 @@ class Topology:
             start=self._start,
             window=self._window,
             retry=self._retry,
+            quarantine_after=self._quarantine_after,
         )
 
     def bound_handlers(self) -> dict[str, BoundHandler]:
@@ -198,6 +204,21 @@ def _checked_retry(retry: object, place: str) -> RetrySpec:
     check_range(retry.max_ms, retry.first_ms, 2**31, f"max_ms in {place}")
     check_range(retry.floor_ms, 0, retry.max_ms, f"floor_ms in {place}")
     return retry
+
+
+def _checked_limits(limits: object, place: str) -> dict[FailureClass, int]:
+    classes = ", ".join(FailureClass)
+    if not isinstance(limits, Mapping):
+        raise DeclarationError(
+            f'{place} must map failure classes ({classes}) to attempts, such as {{"invalid": 3}},'
+            f" not {limits!r}"
+        )
+    checked = {}
+    for name, attempts in limits.items():
+        failure_class = check_choice(name, tuple(FailureClass), f"a failure class in {place}")
+        limit = check_range(attempts, 1, 1_000_000, f"attempts for {name!r} in {place}")
+        checked[FailureClass(failure_class)] = limit
+    return checked
 
 
 def _checked_executor(executor: object, place: str) -> Executor | None:

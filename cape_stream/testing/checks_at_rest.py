@@ -3,7 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from cape_stream.adapters.simulated import Disk
-from cape_stream.runtime.dispatching import ACTIVE_PREFIX, CURSOR_PREFIX
+from cape_stream.runtime.dispatching import (
+    ACTIVE_PREFIX,
+    ASLEEP_PREFIX,
+    CURSOR_PREFIX,
+    DUE_PREFIX,
+)
 from cape_stream.testing.history import Place
 from cape_stream.testing.stage import Stage
 
@@ -16,8 +21,13 @@ def unfinished_rows(stage: Stage) -> Iterator[str]:
     reached: set[tuple[str, str]] = set()
     for (domain, _), rows in stage.history.last_rows.items():
         for key, value in rows.items():
+            if key.startswith(DUE_PREFIX):
+                yield f"{domain}: {key!r} is still indexed"
+                continue
             subject = key[1:].decode()
-            if key.startswith(ACTIVE_PREFIX):
+            if key.startswith(ASLEEP_PREFIX):
+                yield f"{domain}/{subject} is still asleep"
+            elif key.startswith(ACTIVE_PREFIX):
                 yield f"{domain}/{subject} is still active"
             elif key.startswith(CURSOR_PREFIX):
                 head = heads.get((domain, subject))

@@ -190,6 +190,8 @@ def draw_scenario(seed: int) -> Scenario:
             job_bytes_max=random.choice([1_000, 2_000, 900_000]),
             source_retry=RetrySpec(first_ms=20, max_ms=300, floor_ms=5),
             buffered_events_max=random.choice([4, 12, 400]),
+            # Of its own, so that the seeds of before mean what they meant.
+            sleep_after_ms=Random(f"sleep {seed}").choice([0, 50, 60_000]),
         ),
         refresh=replace(REFRESH, limit=random.choice([1, 3, 1_000])),
         broker=BROKER,
@@ -307,6 +309,7 @@ def _draw_engine(random: Random) -> EngineSettings:
         close_timeout_ms=random.choice([50, 1_000]),
         sweep_interval_ms=random.choice([0, 200, 1_000]),
         sweep_rows=random.choice([1, 500]),
+        due_scan_interval_ms=40,
         source_calls_max=random.choice([1, 8]),
         source_batch_max=random.choice([1, 3, 200]),
         source_timeout_ms=random.choice([150, 600]),

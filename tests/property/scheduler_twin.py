@@ -137,7 +137,7 @@ class Twin:
         self.marks.clear()
         self.expires_ms.clear()
         names = {job.job_id: name for name, job in self.desk.jobs.items()}
-        for state in self.desk.scheduler.subjects():
+        for state in filter(None, map(self.desk.look, self.desk.source)):
             for plan, entry in zip(self.plan.lambdas, state.lambdas, strict=True):
                 self._take_over(state, plan, entry, names)
         for (subject, place), done in before.items():
@@ -164,7 +164,7 @@ class Twin:
         marks = self.of(subject, place)
         if sequence in marks:
             return marks[sequence].state == "done"
-        if self.desk.scheduler.subject(subject) is None:
+        if self.desk.look(subject) is None:
             marks[sequence] = Mark("done", 1, 0)
             return self.desk.peek(subject)[place] >= sequence
         return False
@@ -242,13 +242,13 @@ class Twin:
     def faults(self) -> Iterator[str]:
         """Everything that does not hold now, in words."""
         for subject in self.desk.source:
-            state = self.desk.scheduler.subject(subject)
+            state = self.desk.look(subject)
             cursors = self.desk.peek(subject)
             for plan, cursor in zip(self.plan.lambdas, cursors, strict=True):
                 entry = state.lambdas[plan.index] if state else None
                 for fault in self._faults_of_lambda(subject, plan, cursor, entry):
                     yield f"{subject}, {plan.topology}.{plan.lambda_id}: {fault}"
-            if state is not None:
+            if state is not None and state is self.desk.scheduler.subject(subject):
                 yield from self._faults_of_subject(state)
         out = sorted(self.desk.names_out())
         if out != sorted(self.expires_ms):

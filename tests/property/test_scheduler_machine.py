@@ -84,12 +84,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         page_limit=st.integers(1, 5),
         buffered=st.sampled_from([2, 6, 400]),
         job_bytes=st.sampled_from([150, 900_000]),
+        sleep_after_ms=st.sampled_from([0, 300, 60_000]),
     )
-    def begin(self, domain: str, page_limit: int, buffered: int, job_bytes: int) -> None:
+    def begin(
+        self, domain: str, page_limit: int, buffered: int, job_bytes: int, sleep_after_ms: int
+    ) -> None:
         bounds = SchedulerSettings(
             buffered_events_max=buffered,
             job_bytes_max=job_bytes,
             source_retry=RetrySpec(first_ms=50, max_ms=500, floor_ms=10),
+            sleep_after_ms=sleep_after_ms,
         )
         self.desk = Desk(*DOMAINS[domain], page_limit=page_limit, settings=bounds)
         for subject in SUBJECTS:
@@ -210,6 +214,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             if expires_ms <= self.desk.now_ms:
                 self.twin.close(name)
         self.desk.tick()
+        self.desk.wake_due()
 
     @rule()
     def commit(self) -> None:
@@ -262,13 +267,16 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.twin_agrees()
             if self.desk.queries:
                 self.give(self.desk.queries[0], self.desk.source[self.desk.queries[0].subject])
-            elif names := self.desk.names_out():
+                continue
+            if names := self.desk.names_out():
                 self.report(names[0], failing=0)
-            elif (due_ms := self.desk.scheduler.next_ms()) is not None:
-                self.tick(max(due_ms - self.desk.now_ms, 0))
-            else:
+                continue
+            self.commit()
+            if (due_ms := self.desk.next_ms()) is None:
                 break
+            self.tick(max(due_ms - self.desk.now_ms, 0))
         assert self.desk.scheduler.active_subjects == 0, "it does not come to rest"
+        assert not self.desk.asleep, "somebody sleeps for ever"
 
     def check_delivered(self, subject: str, newest: int) -> None:
         for plan in self.desk.plan.lambdas:

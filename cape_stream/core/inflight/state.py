@@ -5,12 +5,12 @@ bookkeeping; what to do with it is decided in `cape_stream.core.issuing` and
 `cape_stream.core.settling`.
 """
 
-from heapq import heappop, heappush
-
 from cape_stream.core.effects import SchedulerCounters, SchedulerEffects
 from cape_stream.core.inflight.deadlines import Deadlines
 from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState, Parked
 from cape_stream.core.inflight.subject import SubjectState
+from cape_stream.core.inflight.wakes import Wakes
+from cape_stream.model.active_row import NEVER_MS
 
 
 class InflightState:
@@ -20,18 +20,19 @@ class InflightState:
         self.subjects: dict[str, SubjectState] = {}
         """Root of the state tree: subject → topologies (spans) → lambdas."""
         self.deadlines = Deadlines()
+        self.wakes = Wakes()
         self.jobs: dict[str, JobRecord] = {}
         """Lookup table by job id."""
         self.dirty: dict[SubjectState, None] = {}
         """Active subjects that changed since the last commit was taken."""
         self.finished: dict[str, SubjectState] = {}
         """Subjects that ended since then; their cursors are not in the table yet."""
+        self.asleep: dict[str, SubjectState] = {}
+        """Subjects that went to sleep since then; their rows are not in the table yet."""
         self.parked = 0
-        """Parked events over all subjects."""
+        """Parked events over all subjects in memory."""
         self.effects = SchedulerEffects()
         self.counters = SchedulerCounters()
-        self._wakes: list[tuple[int, int, SubjectState]] = []
-        self._wake_count = 0
 
     def register(self, state: LambdaState, record: JobRecord) -> None:
         """A job is out."""
@@ -68,28 +69,39 @@ class InflightState:
 
     def wake_at(self, subject: SubjectState, due_ms: int) -> None:
         """Look at the subject again at ``due_ms``."""
-        self._wake_count += 1
-        heappush(self._wakes, (due_ms, self._wake_count, subject))
-
-    def take_woken(self, now_ms: int) -> list[SubjectState]:
-        """Subjects to look at now, each once."""
-        woken: dict[SubjectState, None] = {}
-        while self._wakes and self._wakes[0][0] <= now_ms:
-            subject = heappop(self._wakes)[2]
-            if self.subjects.get(subject.subject) is subject:
-                woken[subject] = None
-        return list(woken)
+        if due_ms != NEVER_MS:
+            self.wakes.add(subject, due_ms)
 
     def next_ms(self) -> int | None:
         """When something is due next; None when nothing is."""
-        expiry = self.deadlines.next_ms()
-        if not self._wakes:
-            return expiry
-        wake = self._wakes[0][0]
-        return wake if expiry is None else min(wake, expiry)
+        expiry, wake = self.deadlines.next_ms(), self.wakes.next_ms()
+        if wake is None or expiry is None:
+            return expiry if wake is None else wake
+        return min(wake, expiry)
+
+    def put_to_sleep(self, subject: SubjectState, wake_ms: int) -> None:
+        """Nothing is to be done for it before ``wake_ms``: it leaves memory for the table."""
+        del self.subjects[subject.subject]
+        self.dirty.pop(subject, None)
+        self.wakes.discard(subject)
+        self.parked -= subject.parked
+        subject.wake_ms = wake_ms
+        self.asleep[subject.subject] = subject
+        self.counters.put_to_sleep += 1
+
+    def wake_up(self, subject: SubjectState, now_ms: int) -> None:
+        """It is needed again, before its row was even stored."""
+        del self.asleep[subject.subject]
+        subject.wake_ms = 0
+        self.counters.woken += 1
+        self.subjects[subject.subject] = subject
+        self.dirty[subject] = None
+        self.parked += subject.parked
+        self.wake_at(subject, subject.next_due_ms(now_ms))
 
     def retire(self, subject: SubjectState) -> None:
         """The ping's life has ended: nothing runs and nothing is left to issue."""
         del self.subjects[subject.subject]
         self.dirty.pop(subject, None)
+        self.wakes.discard(subject)
         self.finished[subject.subject] = subject

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from cape_stream.core.inflight.buffer import EventBuffer
 from cape_stream.core.inflight.lambda_state import LambdaState
+from cape_stream.model.active_row import NEVER_MS
 from cape_stream.model.request import EventQuery
 from cape_stream.model.sequence import NO_CURSOR, SEQUENCE_MAX
 
@@ -21,6 +22,7 @@ class SubjectState:
         "faults",
         "head",
         "has_row",
+        "index_ms",
         "lambdas",
         "open_jobs",
         "parked",
@@ -29,6 +31,7 @@ class SubjectState:
         "seen",
         "source_due_ms",
         "subject",
+        "wake_ms",
         "wants",
     )
 
@@ -61,6 +64,20 @@ class SubjectState:
         """Parked events over all lambdas."""
         self.has_row = False
         """True if the table may hold an active row of this subject."""
+        self.index_ms: int | None = None
+        """Where the table may hold it as asleep: the wake-up time it is indexed by."""
+        self.wake_ms = 0
+        """When it is looked at again; only while it sleeps."""
+
+    def is_due(self, now_ms: int) -> bool:
+        """True if some parked event is due."""
+        return any(p.due_ms <= now_ms for state in self.lambdas for p in state.parked.values())
+
+    def next_due_ms(self, now_ms: int) -> int:
+        """When the next of the parked events will be due. One that is due already waits for
+        something else, such as an older event, and time alone does not help it."""
+        dues = (each.due_ms for state in self.lambdas for each in state.parked.values())
+        return min((due_ms for due_ms in dues if due_ms > now_ms), default=NEVER_MS)
 
     def next_unknown(self) -> int:
         """Lowest sequence id above all that was seen and all that any lambda stands at: where news

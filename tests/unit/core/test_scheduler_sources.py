@@ -55,6 +55,21 @@ def test_full_answer_asks_for_more_before_its_last_job_ends() -> None:
     assert starts(desk) == [2]
 
 
+def test_end_that_is_found_first_hides_nothing_before_it_from_a_restart() -> None:
+    """Two topologies far apart, and a ping that names no event: the later question is answered, and
+    then the process dies. Nobody pings again."""
+    desk = Desk(topology("T1"), topology("T2", start=30))
+    desk.publish("S", [1])
+    desk.ping("S")
+    assert starts(desk) == [0, 30]
+    desk.answer("S", [], 30)
+    desk.commit()
+    desk.crash()
+    desk.serve()
+
+    assert desk.out("T1") == [[1]]
+
+
 def test_backlog_is_served_in_pages_to_its_end() -> None:
     desk = Desk(topology("T1"), page_limit=3)
     desk.publish("S", range(0, 40, 2))

@@ -84,9 +84,9 @@ def test_failure_waits_longer_each_time_and_goes_on_for_ever() -> None:
 def test_failure_waits_at_least_as_long_as_the_handler_asked() -> None:
     desk = issued(1)
     desk.report("J1", failed=[1], retry_after_ms=90_000)
-    desk.tick(89_999)
+    desk.wait(89_999)
     assert desk.out() == []
-    desk.tick(1)
+    desk.wait(1)
 
     assert desk.out() == [[1]]
 

@@ -7,6 +7,7 @@ import pytest
 
 from cape_stream.adapters.sources.memory import MemoryEventSource
 from cape_stream.errors import Fatal
+from cape_stream.model.status import FailureClass
 from cape_stream.model.topology import DomainSpec, LambdaSpec, RetrySpec, TopologySpec
 from cape_stream.runtime.worker_handler import Executor, HandlerKey
 from cape_stream.sdk import App, Batch, DeclarationError, EventResult
@@ -390,3 +391,29 @@ def test_declared_things_show_what_they_are() -> None:
     assert empty == ("Domain('flights': delays)", "Topology(flights.delays: no handler)")
     assert repr(app) == "App('flight-ops': flights)"
     assert repr(topology) == "Topology(flights.delays: work)"
+
+
+def test_quarantine_is_declared_by_failure_class() -> None:
+    app = App("shop")
+    domain = app.domain("orders", source=MemoryEventSource())
+    topology = domain.topology("bill", quarantine_after={"invalid": 1, "permanent": 3})
+    topology.handler(work)
+
+    (spec,) = app.domain_specs()[0].topologies
+    assert spec.quarantine_after == {FailureClass.INVALID: 1, FailureClass.PERMANENT: 3}
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ({"fatal": 1}, "fatal"),
+        ({"invalid": 0}, "invalid"),
+        ({"invalid": "3"}, "invalid"),
+        (3, "must map failure classes"),
+    ],
+)
+def test_quarantine_that_cannot_be_is_refused_naming_it(limits: object, told: str) -> None:
+    domain = App("shop").domain("orders", source=MemoryEventSource())
+
+    with pytest.raises(DeclarationError, match=told):
+        domain.topology("bill", quarantine_after=limits)  # type: ignore[arg-type]  # on purpose

@@ -34,8 +34,9 @@ def test_inflight_wakes_a_subject_once_when_its_parked_events_are_due() -> None:
 
     assert subject.parked == 3
     assert inflight.next_ms() == 90
-    assert inflight.take_woken(89) == []
-    assert inflight.take_woken(100) == [subject]
+    assert inflight.wakes.take(89) == []
+    assert inflight.wakes.take(100) == [subject]
+    inflight.wake_at(subject, subject.next_due_ms(100))
     assert inflight.next_ms() == 200
 
 
@@ -46,7 +47,7 @@ def test_inflight_does_not_wake_a_subject_that_has_ended_or_began_anew() -> None
     inflight.retire(old)
     active(inflight)
 
-    assert inflight.take_woken(100) == []
+    assert inflight.wakes.take(100) == []
 
 
 def test_inflight_wakes_in_the_order_of_the_due_times() -> None:
@@ -55,7 +56,7 @@ def test_inflight_wakes_in_the_order_of_the_due_times() -> None:
     inflight.wake_at(late, 100)
     inflight.wake_at(early, 50)
 
-    assert inflight.take_woken(100) == [early, late]
+    assert inflight.wakes.take(100) == [early, late]
 
 
 def test_inflight_is_due_at_the_sooner_of_expiry_and_wake() -> None:
@@ -66,7 +67,7 @@ def test_inflight_is_due_at_the_sooner_of_expiry_and_wake() -> None:
     inflight.wake_at(subject, 50)
 
     assert inflight.next_ms() == 50
-    inflight.take_woken(50)
+    inflight.wakes.take(50)
     inflight.wake_at(subject, 1_000_000)
     due_ms = inflight.next_ms()
     assert due_ms is not None
