@@ -3,7 +3,9 @@
 import threading
 from collections.abc import Mapping
 
+from cape_stream.ports.claims import ClaimStore
 from cape_stream.roles.backends import Backend, StoppedError, patiently
+from cape_stream.roles.claims import open_claims
 from cape_stream.roles.partitions import check_counts
 from cape_stream.roles.settings import Settings
 from cape_stream.runtime.worker import Worker
@@ -42,6 +44,15 @@ class WorkerPart:
             )
         except StoppedError:
             return
+        claims = open_claims(self._worker_settings)
+        try:
+            self._serve(claims)
+        finally:
+            if claims is not None:
+                claims.close()
+
+    def _serve(self, claims: ClaimStore | None) -> None:
+        app, backend = self._app, self._backend
         worker = Worker(
             backend.log,
             backend.codec,
@@ -49,6 +60,7 @@ class WorkerPart:
             app.topic_names,
             app.job_handlers(),
             self._worker_settings,
+            claims,
         )
         self._worker = worker
         if self._stopping.is_set():

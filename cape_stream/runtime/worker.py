@@ -8,16 +8,19 @@ Nothing here decides about retries: a job's fate is the dispatcher's, a worker s
 """
 
 import logging
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from cape_stream.errors import Fatal, Retry
 from cape_stream.model.topic_names import TopicNames
+from cape_stream.ports.claims import ClaimStore
 from cape_stream.ports.clock import Clock
 from cape_stream.ports.codec import Codec
 from cape_stream.ports.log import Log
 from cape_stream.runtime.worker_ages import JobAges
+from cape_stream.runtime.worker_claims import ClaimDesk
 from cape_stream.runtime.worker_counters import WorkerCounters, total
 from cape_stream.runtime.worker_executors import LoopThread, check_picklable
 from cape_stream.runtime.worker_handler import Executor, HandlerKey, JobHandler
@@ -30,12 +33,23 @@ POLL_MS = 50
 COMMIT_INTERVAL_MS = 50
 BEAT_SCAN_MS = 100
 """How often running jobs are looked at for heartbeats; shorter timeouts get none."""
+OUTPUT_BYTES_MAX = 1_000_000
+"""No larger output fits a record of the log, whatever the settings."""
+FILE_CLAIMS = "file:"
+S3_CLAIMS = "s3://"
 PUMP_INTERVAL_MS = 5
 """Inline: statuses wait at most this long (and one job) for those of the same poll."""
 RETRY_MS = 500
 """Wait when the log is away and does not say how long."""
 FLUSH_MS = 10_000
 JOIN_MS = 1_000
+
+_RANGES = (
+    ("concurrency", 1, 1_000),
+    ("prefetch", 1, 10_000),
+    ("output_bytes_max", 1, OUTPUT_BYTES_MAX),
+)
+_CLAIMS = re.compile(r"file:/.|s3://[a-z0-9][a-z0-9.-]+(/|\Z)")
 
 _log = logging.getLogger("cape_stream.worker")
 
@@ -65,18 +79,31 @@ class WorkerSettings:
     """How far the clocks of dispatcher and worker may differ unnoticed. A job that has queued for
     more than its timeout and this is handed back without being run: the dispatcher has given it up,
     or issues it again at once; which also tells the worker when its own clock is that far ahead."""
+    output_bytes_max: int = 16_384
+    """Most bytes of one event's output that travel in the status and in the next lambda's job, 1 to
+    1,000,000. Fifty of the default, as many as a job has events by default, fit one record. A
+    larger output goes to `claims`, or, without it, fails its event as ``invalid``."""
+    claims: str = ""
+    """Where larger outputs wait for the next lambda, the same for every worker of the App:
+    ``file:/folder`` or ``s3://bucket/prefix``; empty: nowhere. Whoever keeps the place deletes what
+    is older than the oldest event still to be done, such as 30 days: a lifecycle rule of the
+    bucket, or ``find /folder -type f -mtime +30 -delete``."""
 
     def __post_init__(self) -> None:
         if not self.queues:
             raise ValueError("queues is empty: a worker needs a queue to serve")
         if self.inline and self.concurrency != 1:
             raise ValueError(f"concurrency must be 1 when inline, not {self.concurrency}")
-        for name, low, high in (("concurrency", 1, 1_000), ("prefetch", 1, 10_000)):
+        for name, low, high in _RANGES:
             if not low <= getattr(self, name) <= high:
                 raise ValueError(f"{name} must be {low} to {high}, not {getattr(self, name)}")
         for name in ("grace_ms", "clock_skew_ms"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be >= 0, not {getattr(self, name)}")
+        if self.claims and not _CLAIMS.match(self.claims):
+            raise ValueError(
+                f"claims must be file:/folder or s3://bucket/prefix, not {self.claims!r}"
+            )
 
 
 class Worker:
@@ -92,6 +119,7 @@ class Worker:
         names: the App's topics and groups.
         handlers: every lambda this worker has code for; jobs for others fail as transient.
         settings: see there.
+        claims: where outputs over ``settings.output_bytes_max`` go; stays open.
 
     Raises:
         Fatal: a handler is to run in a child process and cannot be sent there.
@@ -105,6 +133,7 @@ class Worker:
         names: TopicNames,
         handlers: Mapping[HandlerKey, JobHandler],
         settings: WorkerSettings,
+        claims: ClaimStore | None = None,
     ) -> None:
         check_picklable(_for_processes(handlers, settings), clock)
         self._clock = clock
@@ -121,6 +150,7 @@ class Worker:
             executor=settings.executor,
             clock_skew_ms=settings.clock_skew_ms,
             ages=JobAges(),
+            claims=ClaimDesk(claims, settings.output_bytes_max),
         )
         self._slots = [Slot(context) for _ in range(settings.concurrency)]
         self._counters = WorkerCounters()

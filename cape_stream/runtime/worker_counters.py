@@ -24,6 +24,12 @@ class WorkerCounters:
     """Results for events the job does not have, or second ones: a handler's mistake."""
     unknown_handlers: int = 0
     """Jobs for a lambda this worker has no code for; reported as transient failures."""
+    claims_made: int = 0
+    """Outputs that went to the claim store."""
+    claims_redeemed: int = 0
+    """Inputs that came from there."""
+    claims_missed: int = 0
+    """Events that could not run because a claim could not be had; reported as transient."""
     running: int = 0
     """Jobs in a slot now."""
     waiting: int = 0

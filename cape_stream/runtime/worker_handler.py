@@ -57,6 +57,11 @@ class JobHandler(Protocol):
         """Where to run it; None leaves the choice to the worker. Ignored when `is_async`."""
         ...
 
+    @property
+    def stops_at_failure(self) -> bool:
+        """True if nothing may run after the first failing event of a job: the order matters."""
+        ...
+
     def run(self, job: Job, deadline_ms: int, clock: Clock) -> JobOutcome:
         """Run on ``job``, which should be finished at ``deadline_ms`` by ``clock``."""
         ...

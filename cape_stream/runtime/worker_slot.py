@@ -13,6 +13,7 @@ from cape_stream.ports.clock import Clock
 from cape_stream.ports.codec import Codec
 from cape_stream.ports.log import Record
 from cape_stream.runtime.worker_ages import JobAges
+from cape_stream.runtime.worker_claims import ClaimDesk, with_missed
 from cape_stream.runtime.worker_counters import WorkerCounters
 from cape_stream.runtime.worker_executors import ChildProcess, LoopThread
 from cape_stream.runtime.worker_handler import Executor, HandlerKey, JobHandler, JobOutcome
@@ -36,6 +37,7 @@ class SlotContext:
     """Where synchronous handlers run that do not say."""
     clock_skew_ms: int
     ages: JobAges
+    claims: ClaimDesk
 
 
 @dataclass(slots=True)
@@ -137,7 +139,7 @@ class Slot:
             return None
 
     def _run(self, job: Job, deadline_ms: int) -> JobOutcome | None:
-        """Run the handler where it belongs; None if it was cancelled from outside."""
+        """Run the handler on the job with its claims redeemed; None if it was cancelled."""
         context = self._context
         handler = context.handlers.get(HandlerKey(job.domain, job.topology, job.lambda_id))
         if handler is None:
@@ -148,6 +150,19 @@ class Slot:
             )
             sequences = [event.sequence for event in job.events]
             return failed_outcome(sequences, FailureClass.TRANSIENT, text)
+        stops = handler.stops_at_failure
+        job, missed = context.claims.redeem(job, stops, self.counters)
+        if not job.events:
+            return JobOutcome((), failures=missed)
+        outcome = self._run_handler(handler, job, deadline_ms)
+        if outcome is None:
+            return None
+        outcome = context.claims.deposit(outcome, stops, self.counters)
+        return with_missed(outcome, job, missed, stops)
+
+    def _run_handler(self, handler: JobHandler, job: Job, deadline_ms: int) -> JobOutcome | None:
+        """Run it where it belongs; None if it was cancelled from outside."""
+        context = self._context
         if handler.is_async:
             self._future = context.loop.start(handler.run_async(job, deadline_ms, context.clock))
             if not self._running:

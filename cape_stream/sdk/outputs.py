@@ -1,7 +1,8 @@
 """Outputs of a lambda as bytes, and back for the lambdas that take them as input.
 
 Bytes travel behind one NUL byte, everything else as JSON text, which never begins with NUL. So
-outputs are readable in the log, and bytes come back as bytes.
+outputs are readable in the log, and bytes come back as bytes. A third kind, claims, is put in and
+taken out again by the worker; see `cape_stream.runtime.worker_claims`.
 """
 
 from typing import Any

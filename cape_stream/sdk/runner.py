@@ -36,6 +36,11 @@ class BoundHandler:
     is_async: bool
     executor: Executor | None = None
 
+    @property
+    def stops_at_failure(self) -> bool:
+        """See `JobHandler.stops_at_failure`."""
+        return self.rules.stops_at_failure
+
     def run(self, job: Job, deadline_ms: int, clock: Clock) -> JobOutcome:
         """Run a synchronous handler to its end."""
         batch = Batch(job, clock, deadline_ms, self.spec.inputs)

@@ -25,6 +25,7 @@ class SimHandler:
     """
 
     is_async = False
+    stops_at_failure = False
     executor: Executor | None = None
 
     def __init__(self, stage: Stage, process: SimProcess) -> None:

@@ -22,3 +22,13 @@ def die_for_n1(batch: Batch) -> None:
 def sleep_long(batch: Batch) -> None:
     """Outlive every grace period."""
     time.sleep(600)
+
+
+def check_inputs(batch: Batch) -> None:
+    """Fail unless every input is its event's payload, many times over."""
+    assert [event.input for event in batch] == [event.payload * 1_000 for event in batch]
+
+
+async def check_inputs_async(batch: Batch) -> None:
+    """The same, on an event loop."""
+    check_inputs(batch)

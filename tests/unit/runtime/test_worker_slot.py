@@ -4,6 +4,7 @@ import threading
 from cape_stream.model.status import StatusKind
 from cape_stream.ports.log import Record
 from cape_stream.runtime.worker_ages import JobAges
+from cape_stream.runtime.worker_claims import ClaimDesk
 from cape_stream.runtime.worker_executors import LoopThread
 from cape_stream.runtime.worker_handler import Executor
 from cape_stream.runtime.worker_reports import Reports
@@ -24,6 +25,7 @@ def open_slot(world: PlainWorld, loop: LoopThread | None = None) -> tuple[Slot, 
         executor=Executor.THREAD,
         clock_skew_ms=5_000,
         ages=JobAges(),
+        claims=ClaimDesk(None, 16_384),
     )
     return Slot(context), reports
 

@@ -332,6 +332,7 @@ class BrokenHandler:
     """Breaks the contract of a `JobHandler`, as a defect of ours would."""
 
     is_async = False
+    stops_at_failure = False
     executor = None
 
     def run(self, job: Job, deadline_ms: int, clock: Clock) -> JobOutcome:

@@ -16,6 +16,7 @@ from cape_stream.model.event import Event
 from cape_stream.model.job import Job
 from cape_stream.model.status import JobStatus, StatusKind
 from cape_stream.model.topology import Ordering
+from cape_stream.ports.claims import ClaimStore
 from cape_stream.ports.clock import Clock
 from cape_stream.ports.log import Log, Record, TopicPartition, TopicSpec
 from cape_stream.runtime.steady import SteadyClock
@@ -67,8 +68,9 @@ class WorkerWorld:
     def handlers(self) -> dict[HandlerKey, JobHandler]:
         return self.app.job_handlers()
 
-    def worker(self, settings: WorkerSettings) -> Worker:
-        return Worker(self.log, self.codec, self.clock, self.names, self.handlers(), settings)
+    def worker(self, settings: WorkerSettings, claims: ClaimStore | None = None) -> Worker:
+        handlers = self.handlers()
+        return Worker(self.log, self.codec, self.clock, self.names, handlers, settings, claims)
 
     def job(
         self, topology: str, subject: str = "N1", *, waited_ms: int = 0, timeout_ms: int = 30_000

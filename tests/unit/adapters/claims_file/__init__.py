@@ -1,0 +1,1 @@
+"""What only claims in files have: ages, folders and leftovers."""
