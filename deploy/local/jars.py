@@ -1,6 +1,6 @@
-"""Finds Java, and fetches the jars of the Kafka that `pom.xml` names into a cache folder.
+"""Finds Java, and fetches the jars that a `pom.xml` names into a cache folder.
 
-Knows Maven and the cache; knows nothing of brokers. Standard library only, POSIX only (file locks).
+Knows Maven and the cache; knows nothing of servers. Standard library only, POSIX only (file locks).
 """
 
 from __future__ import annotations
@@ -15,13 +15,29 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
-POM = Path(__file__).with_name("pom.xml")
-CACHE_VARIABLE = "CAPE_KAFKA_CACHE"
 JAVA_RELEASE_MIN = 17
 """Source: Kafka 4.0 upgrade notes, brokers and tools need Java 17 or newer."""
+
+
+@dataclass(frozen=True)
+class JarSet:
+    """The jars of one server."""
+
+    name: str
+    """Such as `kafka`: the pom has a property `kafka.version`, the cache folder begins with it."""
+    pom: Path
+    cache_variable: str
+    """Environment variable that names another cache folder."""
+
+
+KAFKA = JarSet("kafka", Path(__file__).with_name("pom.xml"), "CAPE_KAFKA_CACHE")
+ELASTICMQ = JarSet(
+    "elasticmq", Path(__file__).with_name("elasticmq.pom.xml"), "CAPE_ELASTICMQ_CACHE"
+)
 
 
 class LocalKafkaError(Exception):
@@ -66,30 +82,31 @@ def _java_release(java: str) -> int:
     return int(match[1]) if match else 0
 
 
-def cache_folder() -> Path:
-    """Returns where the jars are: CAPE_KAFKA_CACHE if set, else `.cache/kafka-VERSION`."""
-    chosen = os.environ.get(CACHE_VARIABLE)
-    return Path(chosen) if chosen else PROJECT / ".cache" / f"kafka-{_kafka_version()}"
+def cache_folder(jar_set: JarSet = KAFKA) -> Path:
+    """Returns where the jars are: what its variable names if set, else `.cache/NAME-VERSION`."""
+    chosen = os.environ.get(jar_set.cache_variable)
+    return Path(chosen) if chosen else PROJECT / ".cache" / f"{jar_set.name}-{_version(jar_set)}"
 
 
-def _kafka_version() -> str:
-    match = re.search(r"<kafka\.version>(.+)</kafka\.version>", POM.read_text())
-    assert match is not None, "pom.xml names the Kafka version"
+def _version(jar_set: JarSet) -> str:
+    name = re.escape(jar_set.name)
+    match = re.search(rf"<{name}\.version>(.+)</{name}\.version>", jar_set.pom.read_text())
+    assert match is not None, f"{jar_set.pom.name} names the version"
     return match[1]
 
 
-def missing_tool() -> ToolMissing | None:
-    """Returns what this machine lacks to run a broker, or None; fetches nothing."""
+def missing_tool(jar_set: JarSet = KAFKA) -> ToolMissing | None:
+    """Returns what this machine lacks to run the server, or None; fetches nothing."""
     try:
         find_java()
-        if not _is_complete(cache_folder()):
+        if not _is_complete(cache_folder(jar_set), jar_set):
             _find_maven()
     except ToolMissing as missing:
         return missing
     return None
 
 
-def fetch_jars() -> Path:
+def fetch_jars(jar_set: JarSet = KAFKA) -> Path:
     """Returns the folder that holds every jar, fetching them first if need be (some seconds).
 
     Safe to call from several processes at once: one fetches, the others wait for it. A folder that
@@ -99,11 +116,11 @@ def fetch_jars() -> Path:
         ToolMissing: a fetch is needed, and Maven is not on the PATH.
         FetchFailed: Maven failed.
     """
-    cache = cache_folder()
+    cache = cache_folder(jar_set)
     cache.mkdir(parents=True, exist_ok=True)
     with locked(cache / "lock"):
-        if not _is_complete(cache):
-            _fetch(cache)
+        if not _is_complete(cache, jar_set):
+            _fetch(cache, jar_set)
     return cache / "jars"
 
 
@@ -115,7 +132,7 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _fetch(cache: Path) -> None:
+def _fetch(cache: Path, jar_set: JarSet) -> None:
     """Fetches into a side folder; the stamp, written last, says that all is there."""
     maven = _find_maven()
     jars, partial = cache / "jars", cache / "jars.partial"
@@ -129,7 +146,7 @@ def _fetch(cache: Path) -> None:
             "-B",
             "-Dstyle.color=never",
             "-f",
-            POM,
+            jar_set.pom,
             *goal,
             f"-DoutputDirectory={partial}",
         ],
@@ -139,18 +156,20 @@ def _fetch(cache: Path) -> None:
         check=False,
     )
     if done.returncode != 0:
-        raise FetchFailed(f"mvn could not fetch the Kafka jars: {_first_error(done.stdout)}")
+        raise FetchFailed(
+            f"mvn could not fetch the jars of {jar_set.name}: {_first_error(done.stdout)}"
+        )
     partial.rename(jars)
     stamp = cache / "complete.json"
     written = stamp.with_suffix(".partial")
-    written.write_text(json.dumps({"pom": _pom_digest(), "jars": _jar_sizes(jars)}, indent=1))
+    written.write_text(json.dumps({"pom": _digest(jar_set), "jars": _jar_sizes(jars)}, indent=1))
     written.replace(stamp)
 
 
 def _find_maven() -> str:
     maven = shutil.which("mvn")
     if maven is None:
-        raise ToolMissing("mvn", "mvn (Maven) is not on the PATH, it fetches the Kafka jars")
+        raise ToolMissing("mvn", "mvn (Maven) is not on the PATH, it fetches the jars")
     return maven
 
 
@@ -159,17 +178,17 @@ def _first_error(output: str) -> str:
     return (errors or output.splitlines() or ["it said nothing"])[0].strip()
 
 
-def _is_complete(cache: Path) -> bool:
+def _is_complete(cache: Path, jar_set: JarSet) -> bool:
     """Whether the stamp is of today's pom, and every jar it lists is there in its full size."""
     try:
         stamp = json.loads((cache / "complete.json").read_text())
     except (OSError, ValueError):
         return False
-    return bool(stamp == {"pom": _pom_digest(), "jars": _jar_sizes(cache / "jars")})
+    return bool(stamp == {"pom": _digest(jar_set), "jars": _jar_sizes(cache / "jars")})
 
 
-def _pom_digest() -> str:
-    return hashlib.sha256(POM.read_bytes()).hexdigest()
+def _digest(jar_set: JarSet) -> str:
+    return hashlib.sha256(jar_set.pom.read_bytes()).hexdigest()
 
 
 def _jar_sizes(jars: Path) -> dict[str, int]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.log_implementations import LOGS, LogImplementation
+from tests.contract.queue_implementations import QUEUES, QueueImplementation
 from tests.contract.table_implementations import TABLES, TableImplementation
 
 NEED = re.compile(r"^@needs\(\"([^\"]+)\"\)$", re.MULTILINE)
@@ -17,7 +18,8 @@ def _asked_for(pattern: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("implementations", "pattern"), [(LOGS, "test_log_*.py"), (TABLES, "test_table*.py")]
+    ("implementations", "pattern"),
+    [(LOGS, "test_log_*.py"), (TABLES, "test_table*.py"), (QUEUES, "test_queue.py")],
 )
 def test_every_declared_word_is_asked_for_by_a_test(
     implementations: list[pytest.ParameterSet], pattern: str
@@ -26,7 +28,8 @@ def test_every_declared_word_is_asked_for_by_a_test(
     declared: set[str] = set()
     for each in implementations:
         (implementation,) = each.values
-        assert isinstance(implementation, LogImplementation | TableImplementation)
+        known = LogImplementation | TableImplementation | QueueImplementation
+        assert isinstance(implementation, known)
         declared.update(implementation.cannot)
 
     assert declared <= _asked_for(pattern)

@@ -21,14 +21,14 @@ class _JumpingSelector(selectors.SelectSelector):
         super().__init__()
         self.now_s = START_S
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Whatever is ready; otherwise time moves on by ``timeout`` seconds."""
+    def select(self, wait_s: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Whatever is ready; otherwise time moves on by ``wait_s``."""
         ready = super().select(0)
         if ready:
             return ready
-        if timeout is None:
+        if wait_s is None:
             raise RuntimeError("virtual time stands still: nothing is due and nothing can happen")
-        self.now_s += max(timeout, 0.0)
+        self.now_s += max(wait_s, 0.0)
         return []
 
 
