@@ -11,6 +11,8 @@ from typing import Any
 from msgspec import msgpack
 
 from cape_stream.core import rows
+from cape_stream.core.beginnings import lags
+from cape_stream.core.carrying import holds_unserved
 from cape_stream.core.effects import OversizedEvent, SchedulerCounters
 from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState
 from cape_stream.core.inflight.state import InflightState
@@ -42,6 +44,8 @@ def topology(
     window: int = 1_000,
     retry: RetrySpec | None = None,
     quarantine_after: Mapping[FailureClass, int] | None = None,
+    from_latest: bool = False,
+    formerly: tuple[str, ...] = (),
 ) -> TopologySpec:
     """A topology with one lambda called ``only``, unless told otherwise."""
     return TopologySpec(
@@ -53,6 +57,8 @@ def topology(
         window=window,
         retry=retry or RetrySpec(),
         quarantine_after=quarantine_after or {},
+        from_latest=from_latest,
+        formerly=formerly,
     )
 
 
@@ -290,6 +296,24 @@ class Desk:
         self.scheduler.resume(self.now_ms)
         self._take_effects()
         self.wake_due(max(0, -clock_step_ms))
+
+    def deploy(self, *topologies: TopologySpec, adopting: Iterable[str] | None = None) -> None:
+        """A dispatcher of another release takes over what was stored last."""
+        self.commit()
+        domain = DomainSpec(name="flights", topologies=topologies, page_limit=self.plan.page_limit)
+        self.plan = compile_plan(domain)
+        self.crash(adopting=adopting)
+
+    def sweep(self) -> None:
+        """What the engine does now and then: look for forgotten work."""
+        for subject, info in list(self.infos.items()):
+            stored = self._stored(subject)
+            if isinstance(stored, ActiveRow):
+                if holds_unserved(self.plan, stored):
+                    self.scheduler.on_wake(stored, self.now_ms)
+            elif stored is not None and lags(self.plan, info):
+                self.scheduler.on_ping(subject, info.latest, info, self.now_ms)
+        self._take_effects()
 
     def _stored(self, subject: str) -> CursorInfo | ActiveRow | None:
         if self.scheduler.holds(subject):

@@ -31,6 +31,10 @@ class LambdaPlan:
     ordered: bool
     start: int
     """First sequence id its topology wants."""
+    from_latest: bool
+    """True if it wants only what is newer than what is known when it begins."""
+    formerly: tuple[str, ...]
+    """Former names of its topology."""
     window: int
     """Most events between the cursor and the newest issued one."""
     max_batch: int
@@ -70,6 +74,8 @@ class DomainPlan:
     lambdas: tuple[LambdaPlan, ...]
     by_name: Mapping[tuple[str, str], int]
     """(topology, lambda id) → place in `lambdas`."""
+    names: frozenset[str]
+    """Of the topologies."""
 
 
 def compile_plan(spec: DomainSpec) -> DomainPlan:
@@ -95,6 +101,7 @@ def compile_plan(spec: DomainSpec) -> DomainPlan:
         topologies=tuple(_topology_plans(members, places)),
         lambdas=tuple(_lambda_plans(members, places)),
         by_name=places,
+        names=frozenset(topology.name for topology in topologies),
     )
 
 
@@ -127,6 +134,8 @@ def _lambda_plans(
                 queue=entry.queue,
                 ordered=topology.ordering == "ordered",
                 start=topology.start,
+                from_latest=topology.from_latest,
+                formerly=topology.formerly,
                 window=topology.window,
                 max_batch=min(entry.max_batch, topology.window),
                 timeout_ms=entry.timeout_ms,

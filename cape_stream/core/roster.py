@@ -5,15 +5,16 @@ of cursors) or, with parked work that is not due for a while, *asleep* (a full r
 its wake-up time). So a million failing subjects cost the others no memory.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cape_stream.core import rows
+from cape_stream.core.beginnings import first_cursors
+from cape_stream.core.carrying import carried_from, needs_full_row
 from cape_stream.core.inflight.state import InflightState
 from cape_stream.core.inflight.subject import SubjectState
 from cape_stream.core.plan import DomainPlan
 from cape_stream.core.rows import Stored
-from cape_stream.model.active_row import ActiveRow
+from cape_stream.model.active_row import NEVER_MS, ActiveRow
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.sequence import NO_CURSOR
 
@@ -31,7 +32,7 @@ class Changes:
     asleep: list[ActiveRow] = field(default_factory=list)
     """Subjects that left memory with parked work; each with its ``wake_ms``."""
     finished: list[CursorInfo] = field(default_factory=list)
-    """Subjects whose life ended."""
+    """Cursors of subjects whose life ended, or that sleep on work which only others know."""
 
 
 class Roster:
@@ -55,7 +56,9 @@ class Roster:
         self, subject: str, latest: int | None, stored: Stored | None, now_ms: int
     ) -> SubjectState | None:
         """The subject's state, unless the ping tells nothing that is not known already."""
-        cursors = self.known_cursors(subject, stored)
+        # What a ping names is news: only what lies below it is old.
+        old = NO_CURSOR if latest is None else latest - 1
+        cursors = self.known_cursors(subject, stored, old)
         if latest is not None:
             if latest <= min(cursors):
                 return None
@@ -63,15 +66,25 @@ class Roster:
                 return None
         return self.activate(subject, stored, now_ms, cursors)
 
-    def known_cursors(self, subject: str, stored: Stored | None) -> list[int]:
-        """One cursor per lambda of a subject that is not in memory."""
+    def known_cursors(self, subject: str, stored: Stored | None, old: int = NO_CURSOR) -> list[int]:
+        """One cursor per lambda of a subject that is not in memory.
+
+        Args:
+            subject: whose.
+            stored: its row, if there is one.
+            old: newest event that is old news if there is none.
+        """
         ended = self._inflight.finished.get(subject) or self._inflight.asleep.get(subject)
         if ended is not None:
             return [state.cursor for state in ended.lambdas]
         if isinstance(stored, ActiveRow):
             return rows.stored_cursors(self._plan, stored)
-        known: Mapping[str, int] = stored.cursors if stored else {}
-        return rows.cursors_per_lambda(self._plan, known)
+        if stored is None:
+            return first_cursors(self._plan, {}, old)
+        known = stored.cursors
+        if known.keys() >= self._plan.names:
+            return [known[entry.topology] for entry in self._plan.lambdas]
+        return first_cursors(self._plan, known, stored.latest)
 
     def activate(
         self, subject: str, stored: Stored | None, now_ms: int, known: list[int] | None = None
@@ -91,6 +104,9 @@ class Roster:
         if ended is not None:
             state.has_row, state.index_ms = ended.has_row, ended.index_ms
             state.head = state.seen = ended.seen
+            state.carried = ended.carried
+        else:
+            state.carried = carried_from(self._plan, stored)
         inflight.subjects[subject] = state
         inflight.dirty[state] = None
         return state
@@ -103,7 +119,10 @@ class Roster:
                 out waits for something else than time, such as an older event.
         """
         if not state.parked:
-            self._inflight.retire(state)
+            if needs_full_row(self._plan, state):
+                self._inflight.put_to_sleep(state, NEVER_MS)
+            else:
+                self._inflight.retire(state)
             return
         if not looked_everywhere and state.is_due(now_ms):
             self._inflight.wake_at(state, now_ms)
@@ -126,7 +145,9 @@ class Roster:
         for state in inflight.dirty:
             state.has_row = True
         changes.asleep = [rows.active_row(plan, s, now_ms) for s in inflight.asleep.values()]
-        changes.finished = [rows.cursor_info(plan, s) for s in inflight.finished.values()]
+        # Of one with carried work the sweep must hear, for it is the one to wake it.
+        shown = [state for state in gone if not state.wake_ms or state.carried is not None]
+        changes.finished = [rows.cursor_info(plan, state) for state in shown]
         inflight.dirty.clear()
         inflight.finished = {}
         inflight.asleep = {}

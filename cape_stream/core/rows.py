@@ -4,8 +4,13 @@ A restored subject takes nothing for granted: every lambda looks again from its 
 what is done, out or parked. So a gap that a crash left below a job that did get out is found.
 """
 
-from collections.abc import Mapping
-
+from cape_stream.core.beginnings import first_cursors, newest_in_row
+from cape_stream.core.carrying import (
+    carried_cursors,
+    carried_from,
+    carried_rows,
+    newest_carried,
+)
 from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState, Parked
 from cape_stream.core.inflight.state import InflightState
 from cape_stream.core.inflight.subject import SubjectState
@@ -20,13 +25,9 @@ from cape_stream.model.status import FailureClass
 def cursor_info(plan: DomainPlan, subject: SubjectState) -> CursorInfo:
     """Cursors of all topologies of ``subject``."""
     cursors = {t.name: subject.cursor_of(t.span) for t in plan.topologies}
+    if subject.carried is not None:
+        cursors = carried_cursors(subject.carried, cursors)
     return CursorInfo(subject.subject, subject.seen, cursors)
-
-
-def cursors_per_lambda(plan: DomainPlan, known: Mapping[str, int]) -> list[int]:
-    """One cursor per lambda from stored topology cursors; a new topology begins at its start."""
-    get = known.get
-    return [get(entry.topology, entry.start - 1) for entry in plan.lambdas]
 
 
 Stored = CursorInfo | ActiveRow
@@ -47,6 +48,8 @@ def active_row(plan: DomainPlan, subject: SubjectState, now_ms: int) -> ActiveRo
         )
         for entry, state in zip(plan.lambdas, subject.lambdas, strict=True)
     ]
+    if subject.carried is not None:
+        rows.extend(carried_rows(subject.carried))
     return ActiveRow(subject.subject, subject.head, now_ms, rows, subject.wake_ms)
 
 
@@ -78,7 +81,11 @@ def _parked_row(sequence: int, parked: Parked) -> ParkedRow:
 
 def stored_cursors(plan: DomainPlan, row: ActiveRow) -> list[int]:
     """One cursor per lambda from a full row."""
-    cursors = cursors_per_lambda(plan, _topology_cursors(row))
+    known = _topology_cursors(row)
+    if known.keys() >= plan.names:
+        cursors = [known[entry.topology] for entry in plan.lambdas]
+    else:
+        cursors = first_cursors(plan, known, newest_in_row(row))
     for place, stored in _known_lambdas(plan, row).items():
         cursors[place] = stored.cursor
     return cursors
@@ -97,6 +104,7 @@ def restore(plan: DomainPlan, inflight: InflightState, row: ActiveRow, now_ms: i
     known = _known_lambdas(plan, row)
     cursors = stored_cursors(plan, row)
     subject = SubjectState(row.subject, cursors, NO_CURSOR)
+    subject.carried = carried_from(plan, row)
     if row.wake_ms:
         subject.index_ms = row.wake_ms
         inflight.counters.woken += 1
@@ -122,7 +130,7 @@ def _topology_cursors(row: ActiveRow) -> dict[str, int]:
 def _newest_seen(plan: DomainPlan, subject: SubjectState) -> int:
     """Newest event that a restored subject proves to exist: done, out, or put aside. A cursor below
     the first event of its topology proves nothing."""
-    seen = NO_CURSOR
+    seen = newest_carried(subject.carried)
     for entry, state in zip(plan.lambdas, subject.lambdas, strict=True):
         if state.cursor >= entry.start:
             seen = max(seen, state.cursor)

@@ -54,6 +54,8 @@ class LambdaRow(NamedTuple):
     jobs: Sequence[JobRow] = ()
     parked: Sequence[ParkedRow] = ()
     outputs: Mapping[int, bytes] = {}
+    carried: bool = False
+    """True if whoever wrote the row did not know this lambda and only kept what was there."""
 
 
 class ActiveRow(NamedTuple):

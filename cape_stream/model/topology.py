@@ -50,6 +50,11 @@ class TopologySpec:
     """Topologies of the domain that must have done an event first."""
     start: int = 0
     """First sequence id it wants; 0 is the earliest."""
+    from_latest: bool = False
+    """True: of each subject it wants what is newer than the domain has seen when a dispatcher that
+    has the topology first looks at the subject; see `cape_stream.core.beginnings`."""
+    formerly: tuple[str, ...] = ()
+    """Names it had before, newest first: where it has no cursor, it goes on from theirs."""
     window: int = 1_000
     """Most events of a subject between the cursor and the newest issued one (parallel only)."""
     retry: RetrySpec = field(default_factory=RetrySpec)

@@ -10,12 +10,14 @@ from dataclasses import asdict, dataclass
 from typing import TypeGuard
 from zlib import crc32
 
+from cape_stream.core.beginnings import lags
+from cape_stream.core.carrying import holds_unserved
 from cape_stream.core.effects import OversizedEvent
 from cape_stream.core.plan import DomainPlan
 from cape_stream.core.rows import Stored
 from cape_stream.core.scheduler import Scheduler, SchedulerSettings
 from cape_stream.errors import Corrupt, Reject
-from cape_stream.model.active_row import NEVER_MS
+from cape_stream.model.active_row import NEVER_MS, ActiveRow
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.dead_letter import DeadLetter
 from cape_stream.model.job import Job
@@ -171,7 +173,10 @@ class DispatchProcessor:
         shown = (self._cursors(value) for _, value in rows)
         lagging = [info.subject for info in shown if self._lags(info)]
         for subject, info in self._stored(lagging, read_rows).items():
-            if isinstance(info, CursorInfo) and self._lags(info):
+            if isinstance(info, ActiveRow):
+                if holds_unserved(self.scheduler.plan, info):
+                    self.scheduler.on_wake(info, now_ms)
+            elif self._lags(info):
                 self._intake.swept_subjects += 1
                 self.scheduler.on_ping(subject, info.latest, info, now_ms)
         return self._effects(Effects())
@@ -185,10 +190,7 @@ class DispatchProcessor:
 
     def _lags(self, info: CursorInfo | None) -> TypeGuard[CursorInfo]:
         """True if some topology is not where the subject's newest event is."""
-        return info is not None and any(
-            info.cursors.get(topology.name, topology.start - 1) < info.latest
-            for topology in self.scheduler.plan.topologies
-        )
+        return info is not None and lags(self.scheduler.plan, info)
 
     def changes(self, now_ms: int) -> dict[bytes, bytes | None]:
         """Rows as of this moment."""

@@ -125,6 +125,7 @@ class Domain:
         ordering: Ordering = "parallel",
         after: Sequence[Topology | str] = (),
         start: Start = "earliest",
+        formerly: Sequence[str] = (),
         window: int = 1_000,
         retry: RetrySpec | None = None,
         quarantine_after: Mapping[str, int] = NO_LIMITS,
@@ -136,7 +137,9 @@ class Domain:
             ordering: ``parallel``: several jobs of a subject may run at once. ``ordered``: one at
                 a time, ascending, and nothing after the first failing event.
             after: topologies of this domain that must have done an event first.
-            start: ``"earliest"``, or the first sequence id wanted of every subject.
+            start: ``"earliest"``; ``"latest"``: of each subject only what is newer than what the
+                domain has seen of it by now; or the first sequence id wanted of every subject.
+            formerly: names it had before, newest first: it goes on from their cursors.
             window: most events of a subject between the cursor and the newest one issued.
             retry: how failed events are retried; the default goes on for ever.
             quarantine_after: failure class (``transient``, ``throttled``, ``timeout``, ``invalid``,
@@ -154,6 +157,7 @@ class Domain:
             ordering=ordering,
             after=self._names_of(after, name),
             start=start,
+            formerly=self._former_names(formerly, name),
             window=window,
             retry=retry,
             quarantine_after=quarantine_after,
@@ -170,12 +174,30 @@ class Domain:
         """Everything declared, as plain data; raises DeclarationError when it cannot work."""
         if not self._topologies:
             raise DeclarationError(f"{self._place} has no topology: call {self.name}.topology(...)")
+        self._check_former_names()
         check_order({each.name: each.after for each in self._topologies.values()}, self._place)
         return DomainSpec(
             name=self.name,
             topologies=tuple(topology.spec() for topology in self._topologies.values()),
             page_limit=self.page_limit,
         )
+
+    def _former_names(self, formerly: Sequence[str], name: str) -> tuple[str, ...]:
+        names = [formerly] if isinstance(formerly, str) else formerly
+        return tuple(check_name(each, f"a former name of topology {name!r}") for each in names)
+
+    def _check_former_names(self) -> None:
+        """A name that is in use again, or that two topologies had, leads to no cursor of theirs."""
+        owners: dict[str, str] = {}
+        for topology in self._topologies.values():
+            for former in topology.formerly:
+                other = former if former in self._topologies else owners.get(former)
+                if other is not None:
+                    raise DeclarationError(
+                        f"topology {topology.name!r} of {self._place} was formerly {former!r},"
+                        f" which {other!r} is or was too: a cursor goes on in one topology only"
+                    )
+                owners[former] = topology.name
 
     def _names_of(self, after: Sequence[Topology | str], name: str) -> tuple[str, ...]:
         """Names may refer to topologies declared further down; `spec` checks them."""

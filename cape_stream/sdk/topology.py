@@ -25,7 +25,7 @@ WINDOW_MAX = 1_000_000
 QUEUE_DEFAULT = "general"
 
 ExecutorName = Literal["thread", "process"]
-Start = int | Literal["earliest"]
+Start = int | Literal["earliest", "latest"]
 H = TypeVar("H", bound=HandlerFunction)
 
 
@@ -40,6 +40,7 @@ class Topology:
         ordering: Ordering,
         after: tuple[str, ...],
         start: Start,
+        formerly: tuple[str, ...],
         window: int,
         retry: RetrySpec | None,
         quarantine_after: Mapping[str, int],
@@ -51,7 +52,10 @@ class Topology:
         self._ordering: Ordering = ordering
         self.after = after
         """Names of the topologies that must have done an event first."""
+        self._from_latest = start == "latest"
         self._start = _first_sequence(start, f"start of {self._place}")
+        self.formerly = formerly
+        """Names it had before, newest first."""
         self._window = check_range(window, 1, WINDOW_MAX, f"window of {self._place}")
         self._retry = _checked_retry(retry or RetrySpec(), f"retry of {self._place}")
         self._quarantine_after = _checked_limits(
@@ -140,6 +144,8 @@ class Topology:
             ordering=self._ordering,
             after=self.after,
             start=self._start,
+            from_latest=self._from_latest,
+            formerly=self.formerly,
             window=self._window,
             retry=self._retry,
             quarantine_after=self._quarantine_after,
@@ -185,16 +191,12 @@ class Topology:
 
 
 def _first_sequence(start: object, place: str) -> int:
-    if start == "earliest":
+    if start in ("earliest", "latest"):
         return 0
-    if start == "latest":
-        raise DeclarationError(
-            f'{place} cannot be "latest" yet: give "earliest", or the first sequence id wanted'
-        )
     try:
         return check_sequence(start, place)
     except BadSequenceError as error:
-        raise DeclarationError(f'{error}; give "earliest" or a sequence id') from error
+        raise DeclarationError(f'{error}; give "earliest", "latest" or a sequence id') from error
 
 
 def _checked_retry(retry: object, place: str) -> RetrySpec:

@@ -4,13 +4,19 @@ The topology level is a span of the flat tuple of lambdas (`TopologyPlan.span`):
 is the lowest of its lambdas', so it needs no object of its own.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from cape_stream.core.inflight.buffer import EventBuffer
 from cape_stream.core.inflight.lambda_state import LambdaState
 from cape_stream.model.active_row import NEVER_MS
 from cape_stream.model.request import EventQuery
 from cape_stream.model.sequence import NO_CURSOR, SEQUENCE_MAX
+
+if TYPE_CHECKING:
+    from cape_stream.core.carrying import Carried
 
 
 class SubjectState:
@@ -19,6 +25,7 @@ class SubjectState:
     __slots__ = (
         "behind",
         "buffer",
+        "carried",
         "faults",
         "head",
         "has_row",
@@ -40,6 +47,8 @@ class SubjectState:
         self.subject = subject
         self.lambdas = [LambdaState(cursor) for cursor in cursors]
         self.buffer = EventBuffer()
+        self.carried: Carried | None = None
+        """What its stored row says of topologies and lambdas that the plan does not have."""
         self.head = seen
         """Newest sequence id that exists or may exist; nothing above it is asked for."""
         self.seen = seen

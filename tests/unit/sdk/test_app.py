@@ -251,8 +251,8 @@ def test_inputs_take_several_handlers_and_each_once() -> None:
     ("arguments", "message"),
     [
         ({"ordering": "sorted"}, "ordering .*'parallel' or 'ordered', not 'sorted'"),
-        ({"start": "latest"}, 'start of topology .* cannot be "latest" yet: give "earliest"'),
-        ({"start": "newest"}, "must be an integer, not 'newest'; give \"earliest\" or a sequence"),
+        ({"formerly": "a b"}, "former name of topology"),
+        ({"start": "newest"}, 'must be an integer, not \'newest\'; give "earliest", "latest" or'),
         ({"start": -1}, "negative: -1"),
         ({"start": 2**63}, "beyond int64"),
         ({"start": True}, "must be an integer, not True"),
