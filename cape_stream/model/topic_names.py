@@ -4,9 +4,12 @@ Every topic of an App has the same number of partitions, so partition p of any o
 the same member. The files in ``topics/`` carry these names as templates.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-BACKLOG_SUFFIX = ".backlog"
+from cape_stream.model.job import BACKLOG, LIVE
+
+_LANE_SUFFIXES = {LIVE: "", BACKLOG: ".backlog"}
 
 
 @dataclass(slots=True, frozen=True)
@@ -27,13 +30,22 @@ class TopicNames:
         """State rows of the domain's tasks; compacted."""
         return f"{self.app}.{domain}.changelog"
 
-    def jobs(self, queue: str, *, backlog: bool = False) -> str:
-        """Jobs of a worker queue, for live or for backlog work."""
-        return f"{self.app}.jobs.{queue}" + (BACKLOG_SUFFIX if backlog else "")
+    def jobs(self, queue: str, lane: str = LIVE) -> str:
+        """Jobs of a worker queue in one lane, `LIVE` or `BACKLOG`."""
+        return f"{self.app}.jobs.{queue}{_LANE_SUFFIXES[lane]}"
+
+    def job_topics(self, queues: Iterable[str]) -> tuple[str, ...]:
+        """Every topic with jobs of these queues: the live ones, then those of the backlog."""
+        names = tuple(queues)
+        return tuple(self.jobs(queue, lane) for lane in _LANE_SUFFIXES for queue in names)
 
     def queue_of(self, topic: str) -> str:
-        """The queue whose jobs `topic` carries."""
-        return topic.removeprefix(f"{self.app}.jobs.").removesuffix(BACKLOG_SUFFIX)
+        """The queue whose jobs `topic` carries, in whatever lane."""
+        return topic.removeprefix(f"{self.app}.jobs.").removesuffix(_LANE_SUFFIXES[BACKLOG])
+
+    def lane_of(self, topic: str) -> str:
+        """The lane of a topic with jobs. No queue's name has a dot, so nothing else ends so."""
+        return BACKLOG if topic.endswith(_LANE_SUFFIXES[BACKLOG]) else LIVE
 
     @property
     def dead_letters(self) -> str:

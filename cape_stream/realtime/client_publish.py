@@ -68,7 +68,7 @@ class ClientPublisher:
             return Answer(413, "too_large")
         try:
             signal = _DECODER.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, RecursionError):
             return Answer(400, "malformed")
         refusal = _beyond(grant, signal)
         if refusal is not None:
@@ -92,7 +92,7 @@ class ClientPublisher:
             )
         except Reject:
             return Answer(413, "too_large", signal.ref)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return Answer(400, "malformed", signal.ref)
         except Retry:
             return Answer(503, "unavailable", signal.ref)

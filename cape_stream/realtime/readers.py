@@ -60,9 +60,9 @@ class Readers:
             self._slow.add(stream)
             stream.begin_watch()
 
-    def cut(self, stream: Stream) -> None:
-        """End a connection now."""
-        stream.finish(Ending.SLOW)
+    def cut(self, stream: Stream, why: Ending = Ending.SLOW) -> None:
+        """End a connection now; the stream is over once the connection is."""
+        stream.ending = stream.ending or why
         self._slow.discard(stream)
         stream.link.abort()
 
@@ -76,7 +76,7 @@ class Readers:
             if stream.link.is_lost or (not waiting and stream.ending is None):
                 self._slow.discard(stream)
             elif stream.is_stuck(now_s, self._deadline_s):
-                self.cut(stream)
+                self.cut(stream, Ending.STUCK)
             else:
                 found.append((waiting, number, stream))
         self._waiting = sum(waiting for waiting, _, _ in found)

@@ -79,7 +79,9 @@ class Ending(Enum):
     REVOKED = Control.REVOKED.value
     RECONNECT = Control.RECONNECT.value
     SLOW = "slow"
-    """It did not read; nothing could be said any more."""
+    """Too much waited for it; nothing could be said any more."""
+    STUCK = "stuck"
+    """It took nothing for too long."""
 
 
 class Stream:

@@ -147,7 +147,7 @@ def task_groups(app: App, backend: Backend, settings: Settings) -> list[TaskGrou
                 changelog=names.changelog(spec.name),
                 make_processor=dispatcher_factory(plan, backend.codec, routing, settings.scheduler),
                 replayed_first=(statuses,),
-                outputs=tuple(names.jobs(queue) for queue in queues),
+                outputs=names.job_topics(queues),
                 source=app.domains[spec.name].source,
             )
         )

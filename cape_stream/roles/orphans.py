@@ -68,9 +68,8 @@ def hand_back_orphans(app: App, backend: Backend) -> int:
 def _taken(app: App, backend: Backend, reader: Reader) -> list[Job]:
     """Jobs below the workers' committed offsets, the newest of each partition."""
     names = app.topic_names
-    topics = [names.jobs(queue, backlog=lane) for queue in app.queues for lane in (False, True)]
     listener = Positions()
-    member = backend.log.member(names.worker_group, topics, listener)
+    member = backend.log.member(names.worker_group, names.job_topics(app.queues), listener)
     try:
         for _ in range(POLLS_MAX):
             member.poll(1, 0)

@@ -47,6 +47,8 @@ JOIN_MS = 1_000
 _RANGES = (
     ("concurrency", 1, 1_000),
     ("prefetch", 1, 10_000),
+    ("live_slots", 0, 1_000),
+    ("backlog_percent", 0, 50),
     ("output_bytes_max", 1, OUTPUT_BYTES_MAX),
 )
 _CLAIMS = re.compile(r"file:/.|s3://[a-z0-9][a-z0-9.-]+(/|\Z)")
@@ -73,6 +75,13 @@ class WorkerSettings:
     """Where synchronous handlers run that do not say themselves."""
     prefetch: int = 64
     """Records a lane may hold ready for the slots, 1 to 10,000."""
+    live_slots: int = 1
+    """Jobs at a time, of `concurrency`, that are live ones always: so fresh news finds a slot while
+    long backlog jobs have taken the others. 0 to 1,000; all but one at most, so none if there is
+    only one."""
+    backlog_percent: int = 5
+    """Share of backlog jobs among those taken while live ones wait too, 0 to 50: a backfill goes on
+    slowly where live jobs never end. Otherwise live jobs go first."""
     grace_ms: int = 30_000
     """How long running jobs may go on after a stop before they are handed back, >= 0."""
     clock_skew_ms: int = 5_000
@@ -154,7 +163,9 @@ class Worker:
         )
         self._slots = [Slot(context) for _ in range(settings.concurrency)]
         self._counters = WorkerCounters()
-        self._intake = Intake(log, names, settings.queues, settings.prefetch)
+        self._intake = Intake(
+            log, names, settings.queues, settings.prefetch, settings.backlog_percent
+        )
         self._threads: list[threading.Thread] = []
         self._reporters: list[threading.Thread] = []
         self._stopping = False
@@ -223,9 +234,13 @@ class Worker:
         self._reports.close(FLUSH_MS)
 
     def _start_threads(self) -> None:
+        live_slots = min(self._settings.live_slots, len(self._slots) - 1)
         for number, slot in enumerate(self._slots):
             thread = threading.Thread(
-                target=self._serve, args=(slot,), name=f"cape-slot-{number}", daemon=True
+                target=self._serve,
+                args=(slot, number < live_slots),
+                name=f"cape-slot-{number}",
+                daemon=True,
             )
             self._threads.append(thread)
         reporter = threading.Thread(target=self._report, name="cape-reporter", daemon=True)
@@ -233,8 +248,8 @@ class Worker:
         for thread in (*self._threads, reporter):
             thread.start()
 
-    def _serve(self, slot: Slot) -> None:
-        while (record := self._intake.take()) is not None:
+    def _serve(self, slot: Slot, live_only: bool) -> None:
+        while (record := self._intake.take(live_only=live_only)) is not None:
             slot.serve(record)
             while self._reports.is_full and not self._stopping:
                 self._clock.sleep_ms(POLL_MS)

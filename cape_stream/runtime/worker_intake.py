@@ -3,7 +3,10 @@
 A record stays uncommitted until a slot takes it. So whatever is still in the buffer when the worker
 stops, dies, or loses the partition is read by the next owner at once, and needs no hand-back; what
 a slot has taken is never read again, for from there on it is the dispatcher who retries.
-Live records are taken before backlog ones, and each lane has its own bound.
+
+Each lane has its own bound. Live records are taken before backlog ones, but for a small share: a
+queue whose live jobs never end would else hold a backfill up for ever. A slot that is kept for live
+jobs takes no others, so that fresh news finds one free while long backlog jobs fill the rest.
 """
 
 import logging
@@ -11,7 +14,8 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from cape_stream.model.topic_names import BACKLOG_SUFFIX, TopicNames
+from cape_stream.model.job import BACKLOG
+from cape_stream.model.topic_names import TopicNames
 from cape_stream.ports.log import Log, Member, Record, TopicPartition, Watermarks
 
 PATIENCE_MS = 10
@@ -21,6 +25,8 @@ drop what it has fetched, so it is for jobs that take long, not for every full b
 BUSY_WAIT_MS = 100
 """How long the loop waits between two polls when every lane is full; bounds how late the group
 hears from it."""
+
+FULL_PERCENT = 100
 
 _log = logging.getLogger("cape_stream.worker")
 
@@ -45,12 +51,24 @@ class Intake:
         names: the App's topics and groups.
         queues: the queues to serve.
         prefetch: most records of a lane that wait in the buffer, give or take one poll; >= 1.
+        backlog_percent: share of backlog records among those taken while both lanes wait, 0 to 50.
     """
 
-    def __init__(self, log: Log, names: TopicNames, queues: Sequence[str], prefetch: int) -> None:
-        topics = [names.jobs(queue) for queue in queues]
-        topics += [names.jobs(queue, backlog=True) for queue in queues]
+    def __init__(
+        self,
+        log: Log,
+        names: TopicNames,
+        queues: Sequence[str],
+        prefetch: int,
+        backlog_percent: int,
+    ) -> None:
+        self._names = names
         self._prefetch = prefetch
+        self._backlog_percent = backlog_percent
+        self._owed_percent = 0
+        """What the backlog lane is owed: its share of every record taken while both waited."""
+        self._live_takers = 0
+        """Slots that wait for a live record and take no other."""
         self._live = Lane()
         self._backlog = Lane()
         self._taken: dict[TopicPartition, int] = {}
@@ -61,6 +79,7 @@ class Intake:
         lock = threading.Lock()
         self._ready = threading.Condition(lock)
         self._room = threading.Condition(lock)
+        topics = names.job_topics(queues)
         self._member: Member = log.member(names.worker_group, topics, self)
 
     def fill(self, timeout_ms: int) -> None:
@@ -79,14 +98,18 @@ class Intake:
             with self._ready:
                 for record in records:
                     self._lane(record.topic).records.append(record)
-                self._ready.notify(len(records))
+                self._ready.notify(len(records) + self._live_takers)
 
-    def take(self) -> Record | None:
-        """The next record, waiting for it; None after `stop`."""
+    def take(self, *, live_only: bool = False) -> Record | None:
+        """The next record, or the next live one, waiting for it; None after `stop`."""
         with self._ready:
-            while not self._closed and not self._live.records and not self._backlog.records:
+            self._live_takers += live_only
+            while not self._closed and not (
+                self._live.records or (self._backlog.records and not live_only)
+            ):
                 self._ready.wait()
-            return self._pop()
+            self._live_takers -= live_only
+            return self._pop(live_only=live_only)
 
     def take_now(self) -> Record | None:
         """The next record if there is one; None after `stop`."""
@@ -157,8 +180,8 @@ class Intake:
         self._arrived = [each for each in self._arrived if each not in leaving]
         return taken
 
-    def _pop(self) -> Record | None:
-        lane = self._live if self._live.records else self._backlog
+    def _pop(self, *, live_only: bool = False) -> Record | None:
+        lane = self._live if live_only else self._next_lane()
         if self._closed or not lane.records:
             return None
         record = lane.records.popleft()
@@ -167,8 +190,18 @@ class Intake:
             self._room.notify()
         return record
 
+    def _next_lane(self) -> Lane:
+        """Live before backlog, unless the backlog's share is due."""
+        if not self._live.records or not self._backlog.records:
+            return self._live if self._live.records else self._backlog
+        self._owed_percent += self._backlog_percent
+        if self._owed_percent < FULL_PERCENT:
+            return self._live
+        self._owed_percent -= FULL_PERCENT
+        return self._backlog
+
     def _lane(self, topic: str) -> Lane:
-        return self._backlog if topic.endswith(BACKLOG_SUFFIX) else self._live
+        return self._backlog if self._names.lane_of(topic) == BACKLOG else self._live
 
     def _resume_arrived(self) -> None:
         arrived, self._arrived = self._arrived, []

@@ -105,7 +105,7 @@ class DispatcherSeat(Seat):
                 )
             ),
             replayed_first=(names.statuses(domain),),
-            outputs=tuple(names.jobs(queue) for queue in queues),
+            outputs=names.job_topics(queues),
             source=stage.sources[domain],
         )
 

@@ -165,9 +165,8 @@ class Harmer:
         stage = self._stage
         taken = stage.broker.committed(stage.names.worker_group)
         stage.read_changelogs()
-        for queue in stage.queues:
+        for topic in stage.names.job_topics(stage.queues):
             for partition in range(stage.scenario.partitions):
-                topic = stage.names.jobs(queue)
                 bounds = [stage.bound(domain, topic, partition) for domain in stage.plans]
                 offset = min(*bounds, taken.get(TopicPartition(topic, partition), 0))
                 stage.broker.delete_records(topic, partition, offset)
@@ -175,7 +174,7 @@ class Harmer:
     def _truncate(self) -> None:
         """The last few records of one partition that is no changelog."""
         stage, random = self._stage, self._stage.dice.random
-        names = [stage.names.jobs(queue) for queue in stage.queues]
+        names = list(stage.names.job_topics(stage.queues))
         for domain in stage.plans:
             names += [stage.names.pings(domain), stage.names.statuses(domain)]
         topic, partition = random.choice(names), random.randrange(stage.scenario.partitions)
@@ -211,7 +210,7 @@ class Harmer:
         )
         home = partition_of(key, count)
         anywhere = random.randrange(count)
-        jobs = names.jobs(random.choice(stage.queues))
+        jobs = random.choice(names.job_topics(stage.queues))
         for topic, partition, its_key, value in (
             (names.pings(domain), anywhere, key, good),
             (names.pings(domain), home, key, lie),

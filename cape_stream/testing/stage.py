@@ -77,7 +77,7 @@ class Stage:
         self.history.start_over(domain)
 
     def _topics(self) -> Iterable[TopicSpec]:
-        names = [self.names.jobs(queue) for queue in self.queues]
+        names = list(self.names.job_topics(self.queues))
         for domain in self.plans:
             names += [self.names.pings(domain), self.names.statuses(domain)]
             names.append(self.names.changelog(domain))

@@ -55,7 +55,7 @@ class Worker:
         self._stage = stage
         self._process = process
         log = SimLog(stage.broker, process)
-        topics = [stage.names.jobs(queue) for queue in stage.queues]
+        topics = stage.names.job_topics(stage.queues)
         self._member: Member = log.member(stage.names.worker_group, topics, self)
         self._producer: Producer = log.producer()
         self._waiting: deque[Record] = deque()

@@ -350,6 +350,7 @@ def test_subscriber_that_the_server_cuts_for_being_slow_catches_up(
         a.cache.invalidate_keys("user:1")
         proxy.heal()
 
+        eventually(lambda: b.store.figures["event_links_lost"] >= 1)
         eventually(lambda: b.listener.staleness_ms() < 1_000)
         assert b.get("user:1", "new") == "new"
 

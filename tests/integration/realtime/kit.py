@@ -9,10 +9,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
+from websockets import Subprotocol
 from websockets.sync.client import ClientConnection, connect
 
 from cape_stream.adapters.simulated.channels import (
@@ -112,6 +113,10 @@ class RunningServer:
     def counters(self) -> Any:
         return self.server.hub.counters
 
+    def has_fanned_out(self, messages: int) -> None:
+        """Wait until so many messages have been handed to whoever is there."""
+        wait_until(lambda: self.counters.messages >= messages)
+
     def stop(self) -> None:
         self._running.should_exit = True
         self._thread.join(WAIT_S)
@@ -161,8 +166,16 @@ def installation(url: str = "", feed_url: str = "", **changes: Any) -> Iterator[
         found.close()
 
 
-OPEN: list[SseClient] = []
+OPEN: list[Closable] = []
 """Clients that are closed with their installation."""
+
+
+class Closable(Protocol):
+    """A client of either sort."""
+
+    def close(self) -> None:
+        """Leave; harmless when it has left."""
+        ...
 
 
 @dataclass
@@ -191,6 +204,7 @@ class SseClient:
     def __post_init__(self) -> None:
         OPEN.append(self)
         self.events: list[Event] = []
+        self.messages: list[Any] = []
         self.comments = 0
         self.retry_ms = 0
         self.last_id = self.cursor
@@ -226,7 +240,13 @@ class SseClient:
 
     def until_event(self, name: str) -> Event:
         self.until(lambda: any(each.name == name for each in self.events))
-        return next(each for each in self.events if each.name == name)
+        found = [each for each in self.events if each.name == name]
+        assert found, f"the stream ended without {name}: {self.names}"
+        return found[0]
+
+    def until_comments(self, more: int) -> SseClient:
+        before = self.comments
+        return self.until(lambda: self.comments >= before + more)
 
     def until_messages(self, count: int) -> list[Any]:
         self.until(lambda: len(self.messages) >= count)
@@ -234,10 +254,6 @@ class SseClient:
 
     def until_over(self) -> SseClient:
         return self.until(lambda: self.is_over)
-
-    @property
-    def messages(self) -> list[Any]:
-        return [each.json for each in self.events if each.name == "message"]
 
     @property
     def names(self) -> list[str]:
@@ -285,20 +301,27 @@ class SseClient:
     def _dispatch(self) -> None:
         self.last_id = self._id
         if self._data:
-            self.events.append(Event(self._name or "message", "\n".join(self._data), self._id))
+            event = Event(self._name or "message", "\n".join(self._data), self._id)
+            self.events.append(event)
+            if event.name == "message":
+                self.messages.append(event.json)
         self._name, self._data = "", []
 
 
 def websocket(port: int, token: str, cursor: str = "", **options: Any) -> ClientConnection:
     """A WebSocket as our browser client opens it."""
     query = f"?last_event_id={cursor}" if cursor else ""
-    return connect(
+    opening = connect(
         f"ws://127.0.0.1:{port}/v1/stream{query}",
-        subprotocols=[SUBPROTOCOL, f"{GRANT_PROTOCOL}{token}"],  # type: ignore[list-item]  # a NewType of str
+        subprotocols=[Subprotocol(SUBPROTOCOL), Subprotocol(f"{GRANT_PROTOCOL}{token}")],
         compression=None,
         proxy=None,
         **options,
     )
+    left = ExitStack()
+    found: ClientConnection = left.enter_context(opening)
+    OPEN.append(left)
+    return found
 
 
 def hear(socket: ClientConnection, wanted: Callable[[dict[str, Any]], object]) -> dict[str, Any]:

@@ -96,6 +96,20 @@ def test_orphans_are_handed_back_once() -> None:
     assert [hand_back_orphans(world.app, world.backend) for _ in range(2)] == [2, 0]
 
 
+def test_orphans_of_the_backlog_lane_are_handed_back_as_well() -> None:
+    world = World(issued=1, taken=1)
+    backlog = f"{GENERAL}.backlog"
+    for number in (7, 8):
+        world.send(backlog, CODEC.encode_job(job(number)))
+    worker = world.log.member("shop.workers", [GENERAL, backlog], Positions())
+    worker.poll(1, 0)
+    worker.commit({TopicPartition(backlog, 0): 1})
+    worker.close()
+
+    assert hand_back_orphans(world.app, world.backend) == 2
+    assert sorted(each.job_id for each in world.statuses()) == ["0-1-0", "0-1-7"]
+
+
 def test_orphans_are_none_on_a_log_nobody_has_used() -> None:
     world = World(issued=0, taken=0)
 

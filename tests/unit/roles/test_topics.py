@@ -54,11 +54,7 @@ def test_specs_bear_the_names_of_the_model(specs: dict[str, TopicSpec]) -> None:
         *(names.pings(domain) for domain in ("flights", "crews")),
         *(names.statuses(domain) for domain in ("flights", "crews")),
         *(names.changelog(domain) for domain in ("flights", "crews")),
-        *(
-            names.jobs(queue, backlog=lane)
-            for queue in ("general", "bulk")
-            for lane in (False, True)
-        ),
+        *names.job_topics(("general", "bulk")),
         names.dead_letters,
         names.refresh,
     }

@@ -141,7 +141,7 @@ class EngineWorld:
         self.process = SimProcess(self.broker.timeline, "none")
         self.queues = sorted({entry.queue for entry in self.plan.lambdas})
         topics = [NAMES.pings(DOMAIN), NAMES.statuses(DOMAIN), NAMES.changelog(DOMAIN)]
-        topics += [NAMES.jobs(queue) for queue in self.queues]
+        topics += NAMES.job_topics(self.queues)
         topics.append(NAMES.dead_letters)
         self.broker.create_topics(
             [TopicSpec(name=name, partitions=partitions, config={}) for name in topics]
@@ -159,7 +159,7 @@ class EngineWorld:
             changelog=NAMES.changelog(DOMAIN),
             make_processor=make,
             replayed_first=(NAMES.statuses(DOMAIN),),
-            outputs=tuple(NAMES.jobs(queue) for queue in self.queues),
+            outputs=NAMES.job_topics(self.queues),
             source=self.asked_source,
         )
 

@@ -121,7 +121,8 @@ def test_engine_works_for_all_partitions_and_sends_misplaced_pings_on() -> None:
 def test_engine_refuses_partition_counts_that_differ_naming_both() -> None:
     """B73: pings have 6, the changelog 4."""
     log = SimLog()
-    for name, partitions in ((PINGS, 6), (STATUSES, 6), (CHANGELOG, 4), (JOBS, 6)):
+    counts = {PINGS: 6, STATUSES: 6, CHANGELOG: 4, JOBS: 6, f"{JOBS}.backlog": 6}
+    for name, partitions in counts.items():
         log.create_topics([TopicSpec(name=name, partitions=partitions, config={})])
     group = EngineWorld(topology("T1")).group()
 

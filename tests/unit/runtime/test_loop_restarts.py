@@ -4,6 +4,7 @@ import pytest
 
 from cape_stream.adapters.simulated.partition import Transaction, TransactionState
 from cape_stream.errors import Corrupt
+from cape_stream.model.job import BACKLOG
 from cape_stream.model.subject import partition_of
 from cape_stream.ports.log import TopicPartition, Watermarks
 from cape_stream.runtime.lifecycle import TaskState
@@ -44,6 +45,27 @@ def test_successor_executes_nothing_again_after_a_kill_before_any_commit() -> No
     assert stored.cursors == {"T1": 100}
     assert len(world.jobs()) == 1
     assert processor_of(engine).counters()["repeated_events"] >= 2
+
+
+def test_successor_adopts_jobs_of_the_backlog_lane_as_well() -> None:
+    world = EngineWorld(topology("T1"))
+    engine = world.running()
+    world.commits.holds = True
+    world.publish("S", 99, 100)
+    world.ping("S", 100)
+    world.turn(engine)
+    world.kill()
+    world.commits = type(world.commits)()
+    (record,) = world.records(JOBS)
+    backlog = NAMES.jobs("general", BACKLOG)
+    world.broker.delete_records(JOBS, 0, 1)
+    world.broker.append(TopicPartition(backlog, 0), record.key, record.value)
+    engine = world.running()
+    world.turn(engine)
+
+    assert world.jobs() == []
+    assert len(world.records(backlog)) == 1
+    assert processor_of(engine).load() > 0
 
 
 def test_successor_takes_over_with_a_greater_epoch() -> None:

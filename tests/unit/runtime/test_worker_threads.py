@@ -178,6 +178,38 @@ def test_live_job_overtakes_a_backlog_that_fills_the_buffer(world: WorkerWorld) 
     assert gate.order[:2] == ["slow", "new"]
 
 
+def test_live_job_finds_a_slot_while_backlog_jobs_hold_all_they_may(world: WorkerWorld) -> None:
+    gate = Gate()
+    world.handle("delays", gate)
+    with running(world.worker(settings(concurrency=3, live_slots=1))) as worker:
+        for number in range(5):
+            world.issue(world.job("delays", f"slow-{number}"), backlog=True)
+        gate.wait_entered()
+        gate.wait_entered()
+        wait_for(worker, lambda counters: counters.waiting == 3)
+        live = world.issue(world.job("delays", "new"))
+        wait_for(worker, lambda counters: counters.done == 1)
+        assert world.done() == [live.job_id]
+        assert worker.counters().running == 2
+        gate.opened.set()
+        wait_for(worker, lambda counters: counters.done == 6)
+
+
+def test_backlog_job_wakes_a_slot_that_may_take_it(world: WorkerWorld) -> None:
+    world.handle("delays", lambda batch: None)
+    with running(world.worker(settings(concurrency=4, live_slots=3))) as worker:
+        for number in range(20):
+            world.issue(world.job("delays", f"old-{number}"), backlog=True)
+            wait_until(lambda: worker.counters().done > number)  # noqa: B023  # waited for here
+
+
+def test_only_slot_of_a_worker_takes_backlog_jobs_too(world: WorkerWorld) -> None:
+    world.handle("delays", lambda batch: None)
+    with running(world.worker(settings(concurrency=1, live_slots=1))) as worker:
+        world.issue(world.job("delays", "old"), backlog=True)
+        wait_for(worker, lambda counters: counters.done == 1)
+
+
 def test_stop_lets_running_jobs_finish(world: WorkerWorld) -> None:
     gate = Gate()
     world.handle("delays", gate)

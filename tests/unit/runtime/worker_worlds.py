@@ -13,7 +13,7 @@ from cape_stream.adapters.simulated import Broker, BrokerSettings, Dice, Faults,
 from cape_stream.adapters.sources.memory import MemoryEventSource
 from cape_stream.model.dead_letter import DeadLetter
 from cape_stream.model.event import Event
-from cape_stream.model.job import Job
+from cape_stream.model.job import BACKLOG, LIVE, Job
 from cape_stream.model.status import JobStatus, StatusKind
 from cape_stream.model.topology import Ordering
 from cape_stream.ports.claims import ClaimStore
@@ -45,8 +45,7 @@ class WorkerWorld:
         self._producer = log.producer()
         self._issued = 0
         topics = [self.names.statuses("flights"), self.names.dead_letters]
-        for queue in ("general", "bulk"):
-            topics += [self.names.jobs(queue), self.names.jobs(queue, backlog=True)]
+        topics += self.names.job_topics(("general", "bulk"))
         log.create_topics(
             [TopicSpec(name=topic, partitions=PARTITIONS, config={}) for topic in topics]
         )
@@ -108,7 +107,7 @@ class WorkerWorld:
         key: bytes | None = b"N1",
     ) -> None:
         """Put any record into a job topic."""
-        topic = self.names.jobs(queue, backlog=backlog)
+        topic = self.names.jobs(queue, BACKLOG if backlog else LIVE)
         assert self._producer.send(topic, partition, key, value)
         assert self._producer.flush(5_000)
 
@@ -169,7 +168,7 @@ class PlainWorld(WorkerWorld):
     def committed(self, *, backlog: bool = False) -> list[int]:
         """Next offset of the worker group, partition by partition."""
         offsets = self.broker.committed(self.names.worker_group)
-        topic = self.names.jobs("general", backlog=backlog)
+        topic = self.names.jobs("general", BACKLOG if backlog else LIVE)
         return [offsets.get(TopicPartition(topic, each), 0) for each in range(PARTITIONS)]
 
 
