@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 from moto.server import ThreadedMotoServer
 
-from cape_stream.adapters.sqs import SqsSettings
+from cape_stream.adapters.sqs.settings import SqsSettings
 from deploy.local.elasticmq import ElasticMQ
 from deploy.local.jars import ELASTICMQ, FetchFailed, fetch_jars, missing_tool
 

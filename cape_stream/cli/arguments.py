@@ -10,6 +10,8 @@ from argparse import (
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from cape_stream.cli.queue_arguments import add_queue_commands
+from cape_stream.cli.valkey_arguments import add_valkey_commands
 from cape_stream.errors import Fatal
 
 APP_HELP = "the App, as module:attribute, such as shop.events:app"
@@ -95,6 +97,8 @@ def parse(argv: Sequence[str] | None) -> Namespace:
     _add_ping(commands)
     _add_topics(commands)
     _add_settings(commands)
+    add_queue_commands(commands)
+    add_valkey_commands(commands)
     _add_demo(commands)
     found = parser.parse_args(argv)
     if found.command is None:

@@ -106,6 +106,45 @@ def _settings(arguments: Namespace) -> int:
     return EXIT_DONE
 
 
+def _processor(arguments: Namespace) -> int:
+    from cape_stream.roles import fleet_launch, launch
+
+    found = launch.settings(arguments.config, _flags(arguments))
+    report = fleet_launch.process(arguments.pool, arguments.equipment, arguments.app, found)
+    print(report.as_json())
+    return EXIT_DONE if report.adds_up else EXIT_FATAL
+
+
+def _publisher(arguments: Namespace) -> int:
+    from cape_stream.roles import fleet_launch, launch
+
+    found = launch.settings(arguments.config, _flags(arguments))
+    fleet_launch.publish(arguments.app, arguments.publish, found)
+    return EXIT_DONE
+
+
+def _queues(arguments: Namespace) -> int:
+    from cape_stream.roles import fleet_launch, launch
+
+    outcome = fleet_launch.queues(
+        arguments.action,
+        arguments.names,
+        launch.settings(arguments.config, _flags(arguments)),
+        sure=arguments.yes,
+        count=arguments.count,
+    )
+    print(outcome.as_json() if arguments.json else outcome.in_words())
+    return EXIT_DONE if outcome.complete else EXIT_FATAL
+
+
+def _valkey(arguments: Namespace) -> int:
+    from cape_stream.roles import valkey
+
+    outcome = valkey.doctor(arguments.url, arguments.prefix, arguments.ca_file)
+    print(outcome.as_json() if arguments.json else outcome.in_words())
+    return EXIT_DONE if outcome.is_healthy else EXIT_FATAL
+
+
 def _demo(arguments: Namespace) -> int:
     from cape_stream.demos import flights
 
@@ -120,6 +159,10 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "ping": _ping,
     "topics": _topics,
     "settings": _settings,
+    "processor": _processor,
+    "publisher": _publisher,
+    "queues": _queues,
+    "valkey": _valkey,
     "demo": _demo,
 }
 
@@ -140,6 +183,9 @@ def _flags(arguments: Namespace) -> dict[str, str]:
         "process.data_dir": arguments.data,
         "process.log_level": "info" if arguments.verbose else None,
         "process.progress_interval_ms": "0" if arguments.quiet else None,
+        "sqs.endpoint_url": getattr(arguments, "endpoint_url", None),
+        "sqs.region": getattr(arguments, "region", None),
+        "sqs.prefix": getattr(arguments, "prefix", None),
         "worker.queues": getattr(arguments, "queues", None),
         "worker.concurrency": getattr(arguments, "concurrency", None),
     }

@@ -81,12 +81,26 @@ class ProcessorSettings:
     terminationGracePeriodSeconds above it."""
     linger_ms: int = 20
     """How long a delete or a release waits for others to share its call, 0 to 1,000."""
+    ceiling_s: int = CEILING_S_MAX
+    """Longest run of any job, 1 to 1,800; a queue may have a lower ceiling of its own."""
+    visibility_s: int = 0
+    """Lease of the messages of all queues, 1 to 43,200; 0: each queue has its own."""
+    training_identity: str = ""
+    """What the name of our credentials must begin with before a process reads the training queue,
+    such as ``arn:aws:sts::111122223333:assumed-role/trainer/``. The training pool needs it."""
+    metrics_port: int = 0
+    """Port on which Prometheus and KEDA read the state of the queues; 0: none is opened."""
+    metrics_host: str = "127.0.0.1"
+    """Address that port is opened on; ``0.0.0.0`` inside a pod."""
 
     def __post_init__(self) -> None:
         for name, low, high in (
             ("concurrency", 1, 10_000),
             ("wait_s", 1, WAIT_S_MAX),
             ("linger_ms", 0, 1_000),
+            ("ceiling_s", 1, CEILING_S_MAX),
+            ("visibility_s", 0, VISIBILITY_S_MAX),
+            ("metrics_port", 0, 65_535),
         ):
             value = getattr(self, name)
             if not low <= value <= high:

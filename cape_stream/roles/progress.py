@@ -11,6 +11,7 @@ RATED = ("events_done", "jobs_done", "refresh_pings")
 WORDS = {
     "events_done": "events done",
     "jobs_done": "jobs done",
+    "jobs_sent": "jobs sent",
     "in_flight": "jobs in flight",
     "subjects_active": "subjects active",
     "events_failed": "failures",

@@ -11,8 +11,11 @@ from importlib import import_module
 from typing import Any, Literal, TypeVar
 
 from cape_stream.adapters.embedded.settings import EmbeddedSettings
+from cape_stream.adapters.sqs.settings import SqsSettings
 from cape_stream.core.scheduler import SchedulerSettings
 from cape_stream.errors import Fatal
+from cape_stream.queues.publishing import PublisherSettings
+from cape_stream.queues.settings import ProcessorSettings
 from cape_stream.runtime.refresh_settings import RefreshSettings
 from cape_stream.runtime.settings import EngineSettings
 from cape_stream.runtime.worker import WorkerSettings
@@ -58,6 +61,9 @@ SECTIONS: Mapping[str, type] = {
     "scheduler": SchedulerSettings,
     "worker": WorkerSettings,
     "refresh": RefreshSettings,
+    "processor": ProcessorSettings,
+    "publisher": PublisherSettings,
+    "sqs": SqsSettings,
 }
 """Section of the file → the class it becomes; `kafka` comes on top, see `section_class`."""
 
@@ -105,6 +111,21 @@ class Settings:
     def refresh(self) -> RefreshSettings:
         """Of the sweep over the sources."""
         return self._built("refresh", RefreshSettings)
+
+    @property
+    def processor(self) -> ProcessorSettings:
+        """Of a worker of the SQS fleet."""
+        return self._built("processor", ProcessorSettings)
+
+    @property
+    def publisher(self) -> PublisherSettings:
+        """Of the way of jobs from topics to SQS."""
+        return self._built("publisher", PublisherSettings)
+
+    @property
+    def sqs(self) -> SqsSettings:
+        """Of the connection to SQS."""
+        return self._built("sqs", SqsSettings)
 
     def worker(self, queues: tuple[str, ...]) -> WorkerSettings:
         """Of the worker; ``queues`` are the App's, all of which it serves unless told otherwise."""

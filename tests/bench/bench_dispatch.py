@@ -81,7 +81,7 @@ def _options() -> argparse.Namespace:
 def _create_topics(stage: Stage) -> None:
     names = TopicNames(stage.app)
     log = KafkaLog(KafkaSettings(bootstrap_servers=stage.bootstrap))
-    topics = [names.pings(DOMAIN), names.statuses(DOMAIN), names.jobs("bench")]
+    topics = [names.pings(DOMAIN), names.statuses(DOMAIN), *names.job_topics(["bench"])]
     specs = [TopicSpec(name=name, partitions=stage.partitions, config={}) for name in topics]
     specs.append(
         TopicSpec(

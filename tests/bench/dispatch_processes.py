@@ -92,7 +92,7 @@ def dispatcher(stage: Stage, control: Connection) -> None:
         changelog=names.changelog(DOMAIN),
         make_processor=dispatcher_factory(compile_plan(spec), AvroCodec(), routing),
         replayed_first=(names.statuses(DOMAIN),),
-        outputs=(names.jobs("bench"),),
+        outputs=names.job_topics(["bench"]),
         source=SharedSource(stage.source, stage.subjects),
     )
     engine = Engine(

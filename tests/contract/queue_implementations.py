@@ -14,7 +14,8 @@ import pytest
 
 from cape_stream.adapters.simulated.queue import SimulatedQueues
 from cape_stream.adapters.simulated.virtual_loop import VirtualClock, run_virtual
-from cape_stream.adapters.sqs import SqsServer, SqsSettings
+from cape_stream.adapters.sqs.server import SqsServer
+from cape_stream.adapters.sqs.settings import SqsSettings
 from cape_stream.ports.queue import Queue, QueueServer
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cape_stream.adapters.sqs import SqsServer
+from cape_stream.adapters.sqs.server import SqsServer
 from cape_stream.errors import Fatal
 from cape_stream.ports.queue import FailureKind, OutgoingMessage, Queue, QueueMessage
 from tests.contract.implementations import expect_what_is_declared, needs

@@ -2,12 +2,6 @@
 
 boto3 blocks, so every call runs in a thread. Receives have connections and threads of their own:
 twenty seconds of waiting must never stand in front of a delete or a heartbeat.
+
+Import from the modules: `settings` needs no boto3, the others do.
 """
-
-from cape_stream.adapters.sqs.identity import StsIdentity
-from cape_stream.adapters.sqs.mailer import SesMailer
-from cape_stream.adapters.sqs.object_store import S3ObjectStore
-from cape_stream.adapters.sqs.server import SqsServer
-from cape_stream.adapters.sqs.settings import SqsSettings
-
-__all__ = ["S3ObjectStore", "SesMailer", "SqsServer", "SqsSettings", "StsIdentity"]

@@ -59,8 +59,8 @@ def claim_of(bucket: str, prefix: str, record: bytes) -> ClaimCheck:
 class JobRunner(Protocol):
     """Runs a job's handler and reports its status."""
 
-    def run(self, job: Job, deadline_ms: int) -> Awaitable[None]:
-        """Run it and wait until the report is in the log.
+    def run(self, job: Job, remaining_ms: int) -> Awaitable[None]:
+        """Run it, within ``remaining_ms`` at most, and wait until the report is in the log.
 
         Raises:
             Retry: the report could not be stored; the job comes again.

@@ -268,7 +268,7 @@ async def test_thread_learns_of_its_loss_and_keeps_its_slot_until_it_ends(world:
         await asyncio.sleep(0.01)
     assert processor.running == 1
     release.set()
-    while processor.running:  # noqa: ASYNC110  # the same
+    while processor.running:  # noqa: ASYNC110  # a thread, again
         await asyncio.sleep(0.01)
     report = await running.stop()
 
