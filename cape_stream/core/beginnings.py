@@ -7,7 +7,7 @@ that the first ping names, and with the first event if it names none. So an even
 the topology was added is never left out; of what came before, it may get the last.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from cape_stream.core.plan import DomainPlan, LambdaPlan
 from cape_stream.model.active_row import ActiveRow
@@ -26,12 +26,13 @@ def first_cursors(plan: DomainPlan, known: Mapping[str, int], newest: int) -> li
     return [_first_cursor(entry, known, newest) for entry in plan.lambdas]
 
 
-def lags(plan: DomainPlan, info: CursorInfo) -> bool:
-    """True if some topology is not where the subject's newest event is."""
+def lags(plan: DomainPlan, info: CursorInfo, paused: Container[str] = ()) -> bool:
+    """True if some topology that is not ``paused`` is not where the subject's newest event is."""
     known, latest = info.cursors, info.latest
     if known.keys() >= plan.names:
-        return any(known[name] < latest for name in plan.names)
-    return any(cursor < latest for cursor in first_cursors(plan, known, latest))
+        return any(known[name] < latest and name not in paused for name in plan.names)
+    cursors = zip(plan.lambdas, first_cursors(plan, known, latest), strict=True)
+    return any(cursor < latest and entry.topology not in paused for entry, cursor in cursors)
 
 
 def newest_in_row(row: ActiveRow) -> int:
