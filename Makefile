@@ -66,6 +66,10 @@ demo: setup ## deliver 334,264 real flights to three topologies, no services [EV
 demo-kafka: setup ## the same through a real Kafka, as separate processes [EVENTS=n]
 	@$(BIN)/cape demo --backend kafka $(if $(EVENTS),--events $(EVENTS))
 
+.PHONY: demo-queues
+demo-queues: setup ## S3 objects through an SQS worker and its scanners to a topology [ARGS=...]
+	@$(PY) -m cape_stream.demos.queues $(ARGS)
+
 .PHONY: up
 up: setup ## start a local Kafka and print its address
 	@$(PY) -m deploy.local.broker start
