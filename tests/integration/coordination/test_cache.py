@@ -201,6 +201,41 @@ def test_value_computed_before_an_invalidation_is_computed_again(open_pod: OpenP
     assert writer.get("u1", "unused", "team:1") == "new"
 
 
+def test_late_caller_is_not_given_a_computation_that_is_older_than_an_invalidation(
+    open_pod: OpenPod, valkey_server: LocalValkey
+) -> None:
+    """Two callers of one process, which cannot reach the server while another one writes."""
+    writer = open_pod(valkey_server.url, near=False)
+    database = {"u1": "old"}
+    read, go = threading.Event(), threading.Event()
+
+    def load_slowly() -> str:
+        found = database["u1"]
+        read.set()
+        go.wait(30)
+        return found
+
+    with FaultProxy(valkey_server.port) as proxy:
+        pod = open_pod(proxy.url, near=False)
+        proxy.refuse()
+        found: dict[str, Any] = {}
+        early = threading.Thread(target=lambda: found.update(early=pod.get("u1", load_slowly)))
+        early.start()
+        assert read.wait(30)
+        database["u1"] = "new"
+        writer.cache.invalidate_keys("u1")
+        late = threading.Thread(
+            target=lambda: found.update(late=pod.get("u1", lambda: database["u1"]))
+        )
+        late.start()
+        late.join(0.2)  # it has come, and waits
+        go.set()
+        early.join()
+        late.join()
+
+    assert found == {"early": "old", "late": "new"}
+
+
 def test_tags_may_follow_from_the_value(open_pod: OpenPod) -> None:
     """Also then an invalidation during the computation is seen."""
     pod, writer = open_pod(), open_pod(near=False)
