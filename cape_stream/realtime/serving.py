@@ -67,15 +67,23 @@ class DrainingServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def uvicorn_server(server: StreamServer, settings: RealtimeSettings) -> DrainingServer:
-    """A server that runs until a signal, or until `should_exit` is set."""
+def uvicorn_server(
+    server: StreamServer, settings: RealtimeSettings, message_bytes_max: int = REQUEST_BYTES_MAX
+) -> DrainingServer:
+    """A server that runs until a signal, or until `should_exit` is set.
+
+    Args:
+        server: what it serves.
+        settings: its limits.
+        message_bytes_max: of one WebSocket message of a client.
+    """
     http = type("Http", (StreamHttp,), {"deadline_ms": settings.send_deadline_ms})
     config = uvicorn.Config(
         server.app,
         http=http,
         ws=StreamWebSocket,
         ws_per_message_deflate=False,  # compressing beside secrets leaks them, and costs memory
-        ws_max_size=REQUEST_BYTES_MAX,
+        ws_max_size=message_bytes_max,
         ws_ping_interval=settings.heartbeat_interval_ms / 1_000,
         ws_ping_timeout=settings.send_deadline_ms / 1_000,
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
@@ -93,17 +101,18 @@ def uvicorn_server(server: StreamServer, settings: RealtimeSettings) -> Draining
 def serve(
     server: StreamServer,
     settings: RealtimeSettings,
+    port: int,
     on_listening: Callable[[str, int], None],
+    message_bytes_max: int = REQUEST_BYTES_MAX,
 ) -> None:
     """Run until SIGTERM or SIGINT; a second one stops at once.
 
     Raises:
         Fatal: the port cannot be had, or a part of the server died.
     """
-    sock = listening_socket(settings.host, settings.port)
-    running = uvicorn_server(server, settings)
-    host, port = sock.getsockname()[:2]
-    on_listening(host, port)
+    sock = listening_socket(settings.host, port)
+    running = uvicorn_server(server, settings, message_bytes_max)
+    on_listening(*sock.getsockname()[:2])
     running.run(sockets=[sock])
     if running.failure is not None:
         raise Fatal(f"the stream server failed: {running.failure!r}") from running.failure
