@@ -102,6 +102,17 @@ docs: setup ## run or compile the snippets of README and docs/, follow their lin
 .PHONY: bench
 bench: $(BENCHES) ## every measurement, one after the other (real Kafka; quiet machine, please)
 
+PEERS_STAMP := $(VENV)/bench/.done
+$(PEERS_STAMP): requirements-bench.lock $(STAMP)
+	@$(PY) -m venv --clear $(VENV)/bench
+	@$(BIN)/uv pip install --quiet --python $(VENV)/bench/bin/python --require-hashes \
+	  -r requirements-bench.lock
+	@touch $@
+
+.PHONY: bench-sqs
+bench-sqs: setup $(PEERS_STAMP) ## SQS workers, ours, celery and dramatiq, and 100 drains [ARGS=...]
+	@$(PY) -m tests.bench.bench_sqs $(ARGS)
+
 .PHONY: bench-%
 bench-%: setup ## one measurement, such as bench-dispatch; last line is one JSON object
 	@$(PY) -m tests.bench.bench_$(subst -,_,$*) $(ARGS)
