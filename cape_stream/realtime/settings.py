@@ -47,7 +47,7 @@ class RealtimeSettings:
     """Bytes that wait for one client; beyond, it is cut off, and resumes from the history."""
     readers_bytes_max: int = 67_108_864
     """Bytes that wait for all clients of a process; beyond, the most behind is cut off."""
-    connections_max: int = 20_000
+    connections_max: int = 10_000
     """Streams of one process; more are answered 503 with Retry-After."""
     stream_age_max_ms: int = 1_800_000
     """A stream is asked to reconnect after so long, less up to a tenth, so that none is pinned to
