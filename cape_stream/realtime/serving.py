@@ -1,9 +1,13 @@
 """Runs a stream server on uvicorn: a shared port, and a stop that spreads reconnects."""
 
+import asyncio
 import logging
+import signal
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
 
 import uvicorn
 
@@ -15,6 +19,8 @@ from cape_stream.realtime.settings import RealtimeSettings
 
 BACKLOG = 4_096
 HEADER_BYTES_MAX = 16_384
+SIGNAL_LOOK_S = 0.1
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 LAST_WORDS_S = 3
 """How long connections that were asked to end may take, before they are dropped."""
 
@@ -63,8 +69,29 @@ class DrainingServer(uvicorn.Server):
         """First nobody new, then everybody out over the drain time, then the rest."""
         for listener in self.servers:
             listener.close()
-        await self._stream_server.hub.drain(self._drain_ms)
+        draining = asyncio.create_task(self._stream_server.hub.drain(self._drain_ms))
+        while not draining.done() and not self.force_exit:
+            await asyncio.wait({draining}, timeout=SIGNAL_LOOK_S)
+        draining.cancel()
         await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at a signal; unlike uvicorn's own, do not die of it when everything has stopped."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {each: signal.signal(each, self.handle_exit) for each in STOP_SIGNALS}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal drains, the second one stops at once."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
 
 
 def uvicorn_server(
