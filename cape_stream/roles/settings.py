@@ -19,7 +19,7 @@ from cape_stream.queues.settings import ProcessorSettings
 from cape_stream.realtime.settings import RealtimeSettings
 from cape_stream.runtime.refresh_settings import RefreshSettings
 from cape_stream.runtime.settings import EngineSettings
-from cape_stream.runtime.worker import WorkerSettings
+from cape_stream.runtime.worker_settings import WorkerSettings
 
 BackendName = Literal["embedded", "kafka"]
 LogLevel = Literal["debug", "info", "warning", "error"]

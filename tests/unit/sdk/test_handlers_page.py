@@ -9,7 +9,7 @@ import pytest
 import cape_stream
 from cape_stream.model.status import FailureClass
 from cape_stream.model.topology import LambdaSpec
-from cape_stream.runtime.worker import WorkerSettings
+from cape_stream.runtime.worker_settings import WorkerSettings
 from cape_stream.sdk.failures import classify
 
 PAGE = (Path(__file__).parents[3] / "docs" / "handlers.md").read_text()
