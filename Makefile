@@ -66,6 +66,10 @@ demo: setup ## deliver 334,264 real flights to three topologies, no services [EV
 demo-kafka: setup ## the same through a real Kafka, as separate processes [EVENTS=n]
 	@$(BIN)/cape demo --backend kafka $(if $(EVENTS),--events $(EVENTS))
 
+.PHONY: demo-queues
+demo-queues: setup ## S3 objects through an SQS worker and its scanners to a topology [ARGS=...]
+	@$(PY) -m cape_stream.demos.queues $(ARGS)
+
 .PHONY: up
 up: setup ## start a local Kafka and print its address
 	@$(PY) -m deploy.local.broker start
@@ -97,6 +101,17 @@ docs: setup ## run or compile the snippets of README and docs/, follow their lin
 
 .PHONY: bench
 bench: $(BENCHES) ## every measurement, one after the other (real Kafka; quiet machine, please)
+
+PEERS_STAMP := $(VENV)/bench/.done
+$(PEERS_STAMP): requirements-bench.lock $(STAMP)
+	@$(PY) -m venv --clear $(VENV)/bench
+	@$(BIN)/uv pip install --quiet --python $(VENV)/bench/bin/python --require-hashes \
+	  -r requirements-bench.lock
+	@touch $@
+
+.PHONY: bench-sqs
+bench-sqs: setup $(PEERS_STAMP) ## SQS workers, ours, celery and dramatiq, and 100 drains [ARGS=...]
+	@$(PY) -m tests.bench.bench_sqs $(ARGS)
 
 .PHONY: bench-%
 bench-%: setup ## one measurement, such as bench-dispatch; last line is one JSON object

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -138,6 +138,74 @@ class LocalValkey:
         if process is not None:
             process.send_signal(sign)
             process.wait(30)
+
+
+class LocalSentinel:
+    """One sentinel that watches the primary on ``port`` as `main`, and decides alone."""
+
+    def __init__(self, port: int) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="cape-sentinel-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        for _ in range(ATTEMPTS):
+            self.port = free_port()
+            settings = self._folder / "sentinel.conf"
+            settings.write_text(
+                f"port {self.port}\nbind 127.0.0.1\ndir {self._folder}\n"
+                f"sentinel monitor main 127.0.0.1 {port} 1\n"
+                "sentinel down-after-milliseconds main 500\n"
+                "sentinel failover-timeout main 3000\n"
+            )
+            words = [str(binary()), str(settings), "--sentinel"]
+            self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+            if self._is_up():
+                return
+            self._process.kill()
+            self._process.wait(30)
+        raise RuntimeError("no sentinel came up")
+
+    def knows_replica(self) -> None:
+        """Wait until it knows whom to promote."""
+        self._until(
+            lambda: b"num-slaves" in (found := self._main()) and found[b"num-slaves"] != b"0"
+        )
+
+    def fail_over(self) -> None:
+        """Wait until it has promoted another one."""
+        before = self._main()[b"port"]
+        self._until(lambda: self._main()[b"port"] != before)
+
+    def close(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(30)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _main(self) -> dict[bytes, bytes]:
+        with socket.create_connection(("127.0.0.1", self.port), 10) as link:
+            link.sendall(b"SENTINEL MASTER main\r\n")
+            reader = link.makefile("rb")
+            count = int(reader.readline()[1:])
+            words = []
+            for _ in range(count):
+                size = int(reader.readline()[1:])
+                words.append(reader.read(size + 2)[:-2])
+            reader.close()
+        return dict(zip(words[::2], words[1::2], strict=True))
+
+    def _is_up(self) -> bool:
+        give_up_s = time.monotonic() + START_LIMIT_S
+        assert self._process is not None
+        while time.monotonic() < give_up_s and self._process.poll() is None:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return True
+            time.sleep(0.02)
+        return False
+
+    def _until(self, happened: Callable[[], bool]) -> None:
+        give_up_s = time.monotonic() + START_LIMIT_S
+        while not happened():
+            assert time.monotonic() < give_up_s, "the sentinel does not get there"
+            time.sleep(0.05)
 
 
 class World:

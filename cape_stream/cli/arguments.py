@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from cape_stream.cli.queue_arguments import add_queue_commands
+from cape_stream.cli.realtime_arguments import add_realtime_commands
 from cape_stream.cli.valkey_arguments import add_valkey_commands
 from cape_stream.errors import Fatal
 
@@ -99,6 +100,7 @@ def parse(argv: Sequence[str] | None) -> Namespace:
     _add_settings(commands)
     add_queue_commands(commands)
     add_valkey_commands(commands)
+    add_realtime_commands(commands)
     _add_demo(commands)
     found = parser.parse_args(argv)
     if found.command is None:

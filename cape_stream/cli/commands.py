@@ -145,6 +145,24 @@ def _valkey(arguments: Namespace) -> int:
     return EXIT_DONE if outcome.is_healthy else EXIT_FATAL
 
 
+def _realtime(arguments: Namespace) -> int:
+    from cape_stream.roles import launch, realtime
+
+    found = launch.settings(arguments.config, _flags(arguments)).realtime
+    if arguments.action == "rotate-keys":
+        print(realtime.rotate_keys(found))
+    else:
+        realtime.serve_streams(found)
+    return EXIT_DONE
+
+
+def _ws(arguments: Namespace) -> int:
+    from cape_stream.roles import launch, realtime
+
+    realtime.serve_platform(launch.settings(arguments.config, _flags(arguments)).realtime)
+    return EXIT_DONE
+
+
 def _demo(arguments: Namespace) -> int:
     from cape_stream.demos import flights
 
@@ -163,6 +181,8 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "publisher": _publisher,
     "queues": _queues,
     "valkey": _valkey,
+    "realtime": _realtime,
+    "ws": _ws,
     "demo": _demo,
 }
 
@@ -186,6 +206,12 @@ def _flags(arguments: Namespace) -> dict[str, str]:
         "sqs.endpoint_url": getattr(arguments, "endpoint_url", None),
         "sqs.region": getattr(arguments, "region", None),
         "sqs.prefix": getattr(arguments, "prefix", None),
+        "realtime.host": getattr(arguments, "host", None),
+        "realtime.keys_file": getattr(arguments, "keys_file", None),
+        "realtime.worker_token_file": getattr(arguments, "worker_token_file", None),
+        f"realtime.{'ws_port' if arguments.command == 'ws' else 'port'}": getattr(
+            arguments, "port", None
+        ),
         "worker.queues": getattr(arguments, "queues", None),
         "worker.concurrency": getattr(arguments, "concurrency", None),
     }

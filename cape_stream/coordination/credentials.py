@@ -193,7 +193,8 @@ class _Desk:
         if row.window_ms and expires_ms - row.now_ms < row.window_ms * 3 // 4:
             expires_ms = (yield from self._slide(key, token_id, row)) or expires_ms
         environment, app, execution, subject = row.names
-        remaining_ms = expires_ms - row.now_ms
+        # A prolonged session counts from a moment later than `now_ms`.
+        remaining_ms = min(expires_ms - row.now_ms, row.window_ms or row.cap_ms)
         return Scope(environment, app, execution, subject, expires_ms, remaining_ms, token_id)
 
     def _slide(self, key: str, token_id: str, row: _Row) -> Steps[int]:

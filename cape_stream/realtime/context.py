@@ -23,7 +23,7 @@ from cape_stream.realtime.framing import MESSAGE_KIND, message_body
 from cape_stream.realtime.grants import PublishBounds, new_grant, sign
 from cape_stream.realtime.keys import GrantKeys
 from cape_stream.realtime.naming import check_channel, check_holder, check_kind
-from cape_stream.realtime.settings import GRANT_LIFE_MS, RealtimeSettings
+from cape_stream.realtime.settings import GRANT_LIFE_MS, PLATFORM_NAME, RealtimeSettings
 
 DEFAULT_TTL = timedelta(milliseconds=GRANT_LIFE_MS)
 
@@ -188,8 +188,13 @@ class RealtimeContext:
                 raise Fenced("the execution is over; it publishes and grants nothing more")
             asked_s = time.monotonic()
             scope = self._tokens.check(self._token)
-            if scope is None or not scope.execution:
+            if scope is None or not scope.execution or _is_platform(scope):
                 raise Fenced("the hook token is not one of a running execution")
             good_ms = min(self._settings.context_check_interval_ms, scope.remaining_ms)
             self._good_until_s = asked_s + good_ms / 1_000
             return scope
+
+
+def _is_platform(scope: Scope) -> bool:
+    """True for names that belong to the platform's own channels."""
+    return PLATFORM_NAME in (scope.environment, scope.app)

@@ -80,7 +80,9 @@ class StreamHttp(H11Protocol):
     """Set by the server before the first connection."""
     link: Link
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+    def connection_made(  # type: ignore[override]  # uvicorn narrows it likewise
+        self, transport: asyncio.Transport
+    ) -> None:
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
         prepare(transport, self.deadline_ms)

@@ -9,7 +9,7 @@ GET  /livez /readyz /metrics
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -17,7 +17,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -71,6 +71,7 @@ class StreamServer:
         keys: verify grants, seal cursors.
         settings: limits.
         now_ms: the wall clock.
+        more_routes: served beside the streams.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class StreamServer:
         keys: GrantKeys,
         settings: RealtimeSettings,
         now_ms: Callable[[], int] = wall_clock_ms,
+        more_routes: Sequence[BaseRoute] = (),
     ) -> None:
         self._make_feed = make_feed
         self._keys = keys
@@ -96,6 +98,7 @@ class StreamServer:
                 Route("/livez", self._live, methods=["GET"]),
                 Route("/readyz", self._ready, methods=["GET"]),
                 Route("/metrics", self._metrics, methods=["GET"]),
+                *more_routes,
             ],
             lifespan=self._lifespan,
         )

@@ -1,9 +1,13 @@
 """Runs a stream server on uvicorn: a shared port, and a stop that spreads reconnects."""
 
+import asyncio
 import logging
+import signal
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
 
 import uvicorn
 
@@ -15,6 +19,8 @@ from cape_stream.realtime.settings import RealtimeSettings
 
 BACKLOG = 4_096
 HEADER_BYTES_MAX = 16_384
+SIGNAL_LOOK_S = 0.1
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 LAST_WORDS_S = 3
 """How long connections that were asked to end may take, before they are dropped."""
 
@@ -63,19 +69,48 @@ class DrainingServer(uvicorn.Server):
         """First nobody new, then everybody out over the drain time, then the rest."""
         for listener in self.servers:
             listener.close()
-        await self._stream_server.hub.drain(self._drain_ms)
+        draining = asyncio.create_task(self._stream_server.hub.drain(self._drain_ms))
+        while not draining.done() and not self.force_exit:
+            await asyncio.wait({draining}, timeout=SIGNAL_LOOK_S)
+        draining.cancel()
         await super().shutdown(sockets)
 
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at a signal; unlike uvicorn's own, do not die of it when everything has stopped."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {each: signal.signal(each, self.handle_exit) for each in STOP_SIGNALS}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
 
-def uvicorn_server(server: StreamServer, settings: RealtimeSettings) -> DrainingServer:
-    """A server that runs until a signal, or until `should_exit` is set."""
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal drains, the second one stops at once."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def uvicorn_server(
+    server: StreamServer, settings: RealtimeSettings, message_bytes_max: int = REQUEST_BYTES_MAX
+) -> DrainingServer:
+    """A server that runs until a signal, or until `should_exit` is set.
+
+    Args:
+        server: what it serves.
+        settings: its limits.
+        message_bytes_max: of one WebSocket message of a client.
+    """
     http = type("Http", (StreamHttp,), {"deadline_ms": settings.send_deadline_ms})
     config = uvicorn.Config(
         server.app,
         http=http,
         ws=StreamWebSocket,
         ws_per_message_deflate=False,  # compressing beside secrets leaks them, and costs memory
-        ws_max_size=REQUEST_BYTES_MAX,
+        ws_max_size=message_bytes_max,
         ws_ping_interval=settings.heartbeat_interval_ms / 1_000,
         ws_ping_timeout=settings.send_deadline_ms / 1_000,
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
@@ -93,17 +128,18 @@ def uvicorn_server(server: StreamServer, settings: RealtimeSettings) -> Draining
 def serve(
     server: StreamServer,
     settings: RealtimeSettings,
+    port: int,
     on_listening: Callable[[str, int], None],
+    message_bytes_max: int = REQUEST_BYTES_MAX,
 ) -> None:
     """Run until SIGTERM or SIGINT; a second one stops at once.
 
     Raises:
         Fatal: the port cannot be had, or a part of the server died.
     """
-    sock = listening_socket(settings.host, settings.port)
-    running = uvicorn_server(server, settings)
-    host, port = sock.getsockname()[:2]
-    on_listening(host, port)
+    sock = listening_socket(settings.host, port)
+    running = uvicorn_server(server, settings, message_bytes_max)
+    on_listening(*sock.getsockname()[:2])
     running.run(sockets=[sock])
     if running.failure is not None:
         raise Fatal(f"the stream server failed: {running.failure!r}") from running.failure

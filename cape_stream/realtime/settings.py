@@ -1,9 +1,12 @@
 """What may be set of the realtime channel; every field says its unit and its reason."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cape_stream.ports.channels import Retention
 
+PLATFORM_NAME = "cape:platform"
+"""Environment and app of the platform's own channels; no execution runs in it."""
+DEFAULT_URL = "valkey://127.0.0.1:6379/0"
 GRANT_LIFE_MS = 900_000
 """Default life of a grant: 15 minutes."""
 GRANT_LIFE_MS_MAX = 3_600_000
@@ -18,8 +21,9 @@ class RealtimeSettings:
     """Address the stream server listens on; put TLS in front before it is anything else."""
     port: int = 8_090
     """Its port; several processes may share it, the system spreads connections over them."""
-    valkey_url: str = "valkey://127.0.0.1:6379/0"
-    """Where histories are: valkey://, valkeys:// (TLS) or unix://. Shown without its password."""
+    valkey_url: str = field(default="", repr=False)
+    """Where histories are: valkey://, valkeys:// (TLS) or unix://; if empty, what CAPE_VALKEY_URL
+    says, else valkey://127.0.0.1:6379/0. It may hold a password, so it is not shown."""
     keys_file: str = ""
     """File with the keys that sign grants, see `cape realtime rotate-keys`; the same on every
     machine that mints or streams. It is read again when it changes."""
@@ -43,7 +47,7 @@ class RealtimeSettings:
     """Bytes that wait for one client; beyond, it is cut off, and resumes from the history."""
     readers_bytes_max: int = 67_108_864
     """Bytes that wait for all clients of a process; beyond, the most behind is cut off."""
-    connections_max: int = 20_000
+    connections_max: int = 10_000
     """Streams of one process; more are answered 503 with Retry-After."""
     stream_age_max_ms: int = 1_800_000
     """A stream is asked to reconnect after so long, less up to a tenth, so that none is pinned to
@@ -54,6 +58,21 @@ class RealtimeSettings:
     """On SIGTERM streams are asked to reconnect one by one over so long, not all at once."""
     clock_skew_max_ms: int = 30_000
     """A grant whose minter's clock is further ahead than this is refused."""
+    ws_port: int = 8_091
+    """Port of `cape ws`, the platform's own sockets, on the same host."""
+    worker_token_file: str = ""
+    """File with the secret that workers show to `cape ws`, at least 32 characters; without it no
+    worker can offer a service there."""
+    call_window: int = 32
+    """Requests under way a caller; beyond, its socket is not read until one is answered."""
+    calls_waiting_max: int = 1_000
+    """Requests of a service that may wait for a free worker; more are told `busy`."""
+    call_deadline_ms_max: int = 60_000
+    """The longest time a caller may give a request."""
+    call_bytes_max: int = 1_048_576
+    """Of one request or answer."""
+    token_check_interval_ms: int = 2_000
+    """How often the hook token of an open socket is checked; a dead one ends the socket."""
     context_check_interval_ms: int = 1_000
     """How long an execution may publish on the word of its last token check; a grant always asks
     anew. 0 asks before every publish, which makes it two round trips."""
@@ -71,6 +90,8 @@ class RealtimeSettings:
         _within("heartbeat_interval_ms", self.heartbeat_interval_ms, 100, 120_000)
         _within("send_deadline_ms", self.send_deadline_ms, 100, 120_000)
         _within("port", self.port, 0, 65_535)
+        _within("ws_port", self.ws_port, 0, 65_535)
+        _within("call_window", self.call_window, 1, 1_000)
         if self.reader_bytes_max < self.payload_bytes_max + 4_096:
             raise ValueError(
                 f"reader_bytes_max is {self.reader_bytes_max}, too small for one publish: it needs"

@@ -5,7 +5,7 @@ from pathlib import Path
 from cape_stream.adapters.claims_file import FileClaims
 from cape_stream.errors import Fatal
 from cape_stream.ports.claims import ClaimStore
-from cape_stream.runtime.worker import FILE_CLAIMS, S3_CLAIMS, WorkerSettings
+from cape_stream.runtime.worker_settings import FILE_CLAIMS, S3_CLAIMS, WorkerSettings
 
 
 def open_claims(settings: WorkerSettings) -> ClaimStore | None:

@@ -16,9 +16,10 @@ from cape_stream.core.scheduler import SchedulerSettings
 from cape_stream.errors import Fatal
 from cape_stream.queues.publishing import PublisherSettings
 from cape_stream.queues.settings import ProcessorSettings
+from cape_stream.realtime.settings import RealtimeSettings
 from cape_stream.runtime.refresh_settings import RefreshSettings
 from cape_stream.runtime.settings import EngineSettings
-from cape_stream.runtime.worker import WorkerSettings
+from cape_stream.runtime.worker_settings import WorkerSettings
 
 BackendName = Literal["embedded", "kafka"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -64,6 +65,7 @@ SECTIONS: Mapping[str, type] = {
     "processor": ProcessorSettings,
     "publisher": PublisherSettings,
     "sqs": SqsSettings,
+    "realtime": RealtimeSettings,
 }
 """Section of the file → the class it becomes; `kafka` comes on top, see `section_class`."""
 
@@ -126,6 +128,11 @@ class Settings:
     def sqs(self) -> SqsSettings:
         """Of the connection to SQS."""
         return self._built("sqs", SqsSettings)
+
+    @property
+    def realtime(self) -> RealtimeSettings:
+        """Of the realtime channel."""
+        return self._built("realtime", RealtimeSettings)
 
     def worker(self, queues: tuple[str, ...]) -> WorkerSettings:
         """Of the worker; ``queues`` are the App's, all of which it serves unless told otherwise."""

@@ -89,6 +89,8 @@ def shown_settings(settings: Settings) -> list[Shown]:
         for each in _scalar_fields(section):
             found = given.get(each.name)
             value = found.value if found else _default_of(section, each)
+            if found and not each.repr:
+                value = HIDDEN  # a field that is not printed holds a secret
             shown.append(
                 Shown(f"{section}.{each.name}", value, found.origin if found else "default")
             )

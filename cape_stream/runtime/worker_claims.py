@@ -51,7 +51,7 @@ class ClaimDesk:
             stops_at_failure: nothing behind the first such event may run either.
             counters: of the slot.
         """
-        if not any(_has_claim(event) for event in job.events):
+        if not any(event.inputs and _has_claim(event) for event in job.events):
             return job, []
         ready: list[Event] = []
         failures: list[EventFailure] = []
@@ -75,7 +75,7 @@ class ClaimDesk:
     ) -> JobOutcome:
         """The outcome with claims for what is too large; an event of which the output has no place
         is not done: class ``invalid`` without a store, ``transient`` while the store is away."""
-        large = self._too_large(outcome)
+        large = self._too_large(outcome) if outcome.outputs else []
         if not large:
             return outcome
         outputs = dict(outcome.outputs)

@@ -7,8 +7,9 @@ threads are tested elsewhere.
 from cape_stream.adapters.simulated import SimClock, SimLog, SimProcess
 from cape_stream.model.job import Job
 from cape_stream.ports.clock import Clock
-from cape_stream.runtime.worker import Worker, WorkerSettings
+from cape_stream.runtime.worker import Worker
 from cape_stream.runtime.worker_handler import Executor, HandlerKey, JobOutcome
+from cape_stream.runtime.worker_settings import WorkerSettings
 from cape_stream.testing.job_runs import JobRun
 from cape_stream.testing.seat import Seat
 from cape_stream.testing.stage import Stage

@@ -22,7 +22,8 @@ from cape_stream.runtime.dispatching import Routing, dispatcher_factory
 from cape_stream.runtime.loop import Backgrounds, Engine
 from cape_stream.runtime.processor import TaskGroup
 from cape_stream.runtime.steady import SteadyClock, ThreadBackground
-from cape_stream.runtime.worker import Worker, WorkerSettings
+from cape_stream.runtime.worker import Worker
+from cape_stream.runtime.worker_settings import WorkerSettings
 from cape_stream.sdk.pinger import Pinger
 from tests.bench.shared_source import SharedSource, due_ns_of, now_ns, subject_name
 

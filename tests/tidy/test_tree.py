@@ -13,6 +13,7 @@ from tests.tidy.tree import PROJECT, files, report, texts
 TOP_LEVEL = {
     *(".ci", ".gitignore", "Makefile", "pyproject.toml"),
     *("requirements.lock", "requirements-dev.lock"),
+    *("requirements-bench.in", "requirements-bench.lock"),
     *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"),
     *("cape_stream", "topics", "schemas", "deploy", "docs", "tests"),
 }
@@ -100,7 +101,7 @@ def test_word_rule_reads_whole_words() -> None:
     assert forbidden_words("frame/work/ and grass-root/ and redesign.mdx") == []
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock", "requirements-bench.lock"])
 def test_lock_pins_every_package_by_hash(name: str) -> None:
     entries = re.split(r"\n(?=[a-z])", (PROJECT / name).read_text().strip())
 

@@ -1,9 +1,11 @@
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from cape_stream.coordination.settings import ValkeySettings
 from cape_stream.coordination.store import Store
+from tests.integration.coordination.pods import OpenPod, Pod
 from tests.valkey import World
 
 CALL_TIMEOUT_MS = 2_000
@@ -32,3 +34,17 @@ def open_store(valkey: World) -> Iterator[OpenStore]:
 def store(open_store: OpenStore) -> Store:
     """A store on the session's server, with a prefix of its own."""
     return open_store()
+
+
+@pytest.fixture
+def open_pod(open_store: OpenStore) -> Iterator[OpenPod]:
+    opened: list[Pod] = []
+
+    def open_one(url: str = "", **settings: Any) -> Pod:
+        pod = Pod(open_store(url), **settings)
+        opened.append(pod)
+        return pod
+
+    yield open_one
+    for pod in opened:
+        pod.listener.close()

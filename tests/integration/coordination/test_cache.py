@@ -1,63 +1,22 @@
-"""Cache namespaces: B54, B56, and races at every step of a slow fill."""
+"""Cache namespaces: B56, and races at every step of a slow fill."""
 
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from cape_stream.coordination.cache import Cache, CacheSettings
-from cape_stream.coordination.codecs import BytesCodec, JsonCodec
-from cape_stream.coordination.listener import Listener
+from cape_stream.coordination.codecs import BytesCodec
 from cape_stream.coordination.store import Store
 from cape_stream.errors import Reject, Retry
 from tests.fault_proxy import FaultProxy
 from tests.integration.coordination.conftest import OpenStore
+from tests.integration.coordination.pods import MINUTE_MS, OpenPod
 from tests.valkey import LocalValkey, World
 from tests.waiting import eventually
-
-MINUTE_MS = 60_000
-
-
-class Pod:
-    """One process, as far as the cache is concerned: a store, a listener, a namespace."""
-
-    def __init__(self, store: Store, *, near: bool = True, **settings: Any) -> None:
-        self.store = store
-        self.listener = Listener(store)
-        given: dict[str, Any] = {"name": "users", "version": 1, "ttl_ms": MINUTE_MS} | settings
-        self.cache: Cache[Any] = Cache(
-            store, CacheSettings(**given), JsonCodec(), self.listener if near else None
-        )
-        self.loads = 0
-        if near:
-            eventually(lambda: self.listener.staleness_ms() < 1_000)
-
-    def get(self, key: str, value: Any, *tags: str) -> Any:
-        def load() -> Any:
-            self.loads += 1
-            return value() if callable(value) else value
-
-        return self.cache.get(key, load, tags)
-
-
-OpenPod = Callable[..., Pod]
-
-
-@pytest.fixture
-def open_pod(open_store: OpenStore) -> Iterator[OpenPod]:
-    opened: list[Pod] = []
-
-    def open_one(url: str = "", **settings: Any) -> Pod:
-        pod = Pod(open_store(url), **settings)
-        opened.append(pod)
-        return pod
-
-    yield open_one
-    for pod in opened:
-        pod.listener.close()
 
 
 def test_value_is_computed_once_for_all_processes(open_pod: OpenPod) -> None:
@@ -201,6 +160,41 @@ def test_value_computed_before_an_invalidation_is_computed_again(open_pod: OpenP
     assert writer.get("u1", "unused", "team:1") == "new"
 
 
+def test_late_caller_is_not_given_a_computation_that_is_older_than_an_invalidation(
+    open_pod: OpenPod, valkey_server: LocalValkey
+) -> None:
+    """Two callers of one process, which cannot reach the server while another one writes."""
+    writer = open_pod(valkey_server.url, near=False)
+    database = {"u1": "old"}
+    read, go = threading.Event(), threading.Event()
+
+    def load_slowly() -> str:
+        found = database["u1"]
+        read.set()
+        go.wait(30)
+        return found
+
+    with FaultProxy(valkey_server.port) as proxy:
+        pod = open_pod(proxy.url, near=False)
+        proxy.refuse()
+        found: dict[str, Any] = {}
+        early = threading.Thread(target=lambda: found.update(early=pod.get("u1", load_slowly)))
+        early.start()
+        assert read.wait(30)
+        database["u1"] = "new"
+        writer.cache.invalidate_keys("u1")
+        late = threading.Thread(
+            target=lambda: found.update(late=pod.get("u1", lambda: database["u1"]))
+        )
+        late.start()
+        late.join(0.2)  # it has come, and waits
+        go.set()
+        early.join()
+        late.join()
+
+    assert found == {"early": "old", "late": "new"}
+
+
 def test_tags_may_follow_from_the_value(open_pod: OpenPod) -> None:
     """Also then an invalidation during the computation is seen."""
     pod, writer = open_pod(), open_pod(near=False)
@@ -271,137 +265,6 @@ def test_near_cache_refuses_what_an_invalidation_has_overtaken(
 
         assert found == ["old"], "the read was answered before the invalidation"
         assert pod.get("u1", "new", "team:1") == "new"
-
-
-# ---- B54: the subscriber misses invalidations ------------------------------------------------
-
-
-def test_nothing_stale_is_served_after_a_cut_link_is_back(
-    open_pod: OpenPod, valkey_server: LocalValkey
-) -> None:
-    """B54.1: cut, written meanwhile, restored."""
-    a = open_pod(valkey_server.url)
-    with FaultProxy(valkey_server.port) as proxy:
-        b = open_pod(proxy.url)
-        assert a.get("user:1", "old") == b.get("user:1", "old") == "old"
-
-        proxy.refuse()
-        eventually(lambda: b.listener.staleness_ms() == float("inf"))
-        a.cache.invalidate_keys("user:1")
-        assert b.get("user:1", "new") == "new", "bypassed while the link is down"
-        proxy.heal()
-
-        eventually(lambda: b.listener.staleness_ms() < 1_000)
-        assert b.get("user:1", "new") == "new"
-
-
-def test_missed_events_are_caught_up_without_a_flush(
-    open_pod: OpenPod, valkey_server: LocalValkey
-) -> None:
-    a = open_pod(valkey_server.url)
-    with FaultProxy(valkey_server.port) as proxy:
-        b = open_pod(proxy.url)
-        a.cache.invalidate_keys("u0")
-        eventually(lambda: b.store.figures["events_received"] == 1)
-        assert [b.get(f"u{n}", n) for n in range(5)] == [0, 1, 2, 3, 4]
-        gaps = b.store.figures["event_gaps"]
-
-        proxy.cut(saying=b"SUBSCRIBE")
-        a.cache.invalidate_keys("u1")
-        eventually(lambda: b.store.figures["event_links_lost"] == 1)
-        eventually(lambda: b.listener.staleness_ms() < 1_000)
-
-        loads = b.loads
-        assert [b.get(f"u{n}", "new") for n in range(5)] == [0, "new", 2, 3, 4]
-        assert b.loads == loads + 1
-        assert b.store.figures["event_gaps"] == gaps
-
-
-def test_half_open_link_is_noticed_and_bypassed(
-    open_pod: OpenPod, valkey_server: LocalValkey
-) -> None:
-    """B54.2: the link is there and brings nothing."""
-    a = open_pod(valkey_server.url)
-    with FaultProxy(valkey_server.port) as proxy:
-        b = open_pod(proxy.url)
-        assert b.get("user:1", "old") == "old"
-
-        proxy.freeze(saying=b"SUBSCRIBE")
-        a.cache.invalidate_keys("user:1")
-
-        eventually(lambda: b.get("user:1", "new") == "new")
-        assert b.store.figures["cache_hits"] + b.loads >= 1
-        eventually(lambda: b.store.figures["event_links_lost"] >= 1)
-
-
-def test_subscriber_that_the_server_cuts_for_being_slow_catches_up(
-    open_pod: OpenPod, valkey_server: LocalValkey
-) -> None:
-    """B54.2: closed by the server for exceeding its output buffer."""
-    a = open_pod(valkey_server.url)
-    with FaultProxy(valkey_server.port) as proxy:
-        b = open_pod(proxy.url)
-        assert b.get("user:1", "old") == "old"
-        valkey_server.ask("CONFIG", "SET", "client-output-buffer-limit", "pubsub 1mb 1mb 1")
-        proxy.freeze(saying=b"SUBSCRIBE")
-        (channel,) = valkey_server.ask("PUBSUB", "CHANNELS", "*")
-
-        eventually(lambda: flooded(valkey_server, channel))
-        a.cache.invalidate_keys("user:1")
-        proxy.heal()
-
-        eventually(lambda: b.store.figures["event_links_lost"] >= 1)
-        eventually(lambda: b.listener.staleness_ms() < 1_000)
-        assert b.get("user:1", "new") == "new"
-
-
-def flooded(server: LocalValkey, channel: bytes) -> bool:
-    """Publish until one subscriber of two is gone."""
-    return bool(server.ask("PUBLISH", channel, b"0-0 0-0 " + bytes(1 << 20)) == 1)
-
-
-def test_view_is_flushed_when_the_stream_has_been_cut_short(
-    open_pod: OpenPod, valkey_server: LocalValkey
-) -> None:
-    a = open_pod(valkey_server.url)
-    with FaultProxy(valkey_server.port) as proxy:
-        b = open_pod(proxy.url)
-        assert b.get("user:1", "old") == "old"
-
-        proxy.refuse()
-        a.cache.invalidate_keys("user:1")
-        log = next(iter(valkey_server.ask("KEYS", "*:log")))
-        valkey_server.ask("DEL", log)
-        proxy.heal()
-
-        eventually(lambda: b.store.figures["event_gaps"] >= 1)
-        eventually(lambda: b.listener.staleness_ms() < 1_000)
-        assert b.get("user:1", "new") == "new"
-
-
-def test_near_cache_is_rebuilt_after_a_failover(
-    open_pod: OpenPod, valkey_server: LocalValkey, valkey_replica: LocalValkey
-) -> None:
-    """Redisson #4653: a near cache stayed stale after a failover."""
-    with FaultProxy(valkey_server.port) as proxy:
-        a, b = open_pod(proxy.url), open_pod(proxy.url)
-        assert a.get("user:1", "old") == b.get("user:1", "old") == "old"
-        valkey_server.ask("WAIT", 1, 5_000)
-
-        valkey_server.kill()
-        valkey_replica.ask("REPLICAOF", "NO", "ONE")
-        proxy.move(valkey_replica.port)
-        eventually(lambda: is_invalidated(a, "user:1"))
-
-        eventually(lambda: b.get("user:1", "new") == "new")
-
-
-def is_invalidated(pod: Pod, key: str) -> bool:
-    try:
-        pod.cache.invalidate_keys(key)
-    except Retry:
-        return False
-    return True
 
 
 # ---- B56: the size of the index --------------------------------------------------------------

@@ -8,11 +8,12 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from starlette.routing import BaseRoute
 from websockets import Subprotocol
 from websockets.sync.client import ClientConnection, connect
 
@@ -24,6 +25,7 @@ from cape_stream.adapters.simulated.channels import (
 from cape_stream.coordination.memory_tokens import MemoryHookTokens
 from cape_stream.ports.channels import ChannelFeed, ChannelWriter
 from cape_stream.realtime.admission import GRANT_PROTOCOL, SUBPROTOCOL
+from cape_stream.realtime.client_publish import REQUEST_BYTES_MAX
 from cape_stream.realtime.context import RealtimeContext
 from cape_stream.realtime.keys import GrantKeys
 from cape_stream.realtime.server import StreamServer
@@ -92,12 +94,19 @@ Stage = MemoryStage | ValkeyStage
 class RunningServer:
     """A stream server in a thread of its own."""
 
-    def __init__(self, stage: Stage, keys: GrantKeys, kept: RealtimeSettings) -> None:
-        self.server = StreamServer(stage.feed, keys, kept, self._now_ms)
+    def __init__(
+        self,
+        stage: Stage,
+        keys: GrantKeys,
+        kept: RealtimeSettings,
+        more_routes: Sequence[BaseRoute] = (),
+        message_bytes_max: int = REQUEST_BYTES_MAX,
+    ) -> None:
+        self.server = StreamServer(stage.feed, keys, kept, self._now_ms, more_routes)
         self.ahead_ms = 0
         self._socket = listening_socket("127.0.0.1", kept.port)
         self.port: int = self._socket.getsockname()[1]
-        self._running: DrainingServer = uvicorn_server(self.server, kept)
+        self._running: DrainingServer = uvicorn_server(self.server, kept, message_bytes_max)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         wait_until(lambda: self._running.started or not self._thread.is_alive())

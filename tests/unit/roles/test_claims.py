@@ -7,7 +7,7 @@ from cape_stream.adapters.claims_s3 import S3Claims
 from cape_stream.roles.claims import open_claims
 from cape_stream.roles.settings import SettingsError
 from cape_stream.roles.settings_loading import load_settings
-from cape_stream.runtime.worker import WorkerSettings
+from cape_stream.runtime.worker_settings import WorkerSettings
 
 
 def settings_with(claims: str) -> WorkerSettings:

@@ -68,6 +68,23 @@ def test_source_that_fails_for_one_subject_for_ever_delays_nobody_else(reply: ob
     assert task_of(engine).state is TaskState.RUNNING
 
 
+def test_source_that_is_down_costs_few_faults_and_brings_everything_when_it_is_back() -> None:
+    settings = EngineSettings(sweep_interval_ms=0, source_failing_subjects=4)
+    world = EngineWorld(topology("T1"), settings=settings)
+    engine = world.running()
+    world.source.go_down(60_000)
+    for number in range(100):
+        world.publish(f"S{number}", 1)
+        world.ping(f"S{number}", 1)
+    world.turn(engine, 1_190, 50)
+    faults = processor_of(engine).counters()["query_faults"]
+    assert world.jobs() == []
+    world.turn(engine, settings.source_backoff_max_ms // 50 + 20, 50)
+
+    assert 3 <= faults <= 8
+    assert sorted(job.subject for job in world.jobs()) == sorted(f"S{n}" for n in range(100))
+
+
 def test_source_that_hangs_is_given_up_and_asked_again() -> None:
     world = EngineWorld(topology("T1"))
     engine = world.running()

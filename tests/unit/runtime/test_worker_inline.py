@@ -8,8 +8,8 @@ from cape_stream.adapters.simulated import BrokerSettings, Faults
 from cape_stream.model.dead_letter import DeadLetter
 from cape_stream.model.status import FailureClass, JobStatus, StatusKind
 from cape_stream.ports.log import TopicPartition
-from cape_stream.runtime.worker import WorkerSettings
 from cape_stream.runtime.worker_handler import Executor
+from cape_stream.runtime.worker_settings import WorkerSettings
 from cape_stream.sdk import Batch, Invalid, Permanent, Transient
 from tests.unit.runtime.worker_worlds import PARTITIONS, PlainWorld
 

@@ -12,8 +12,8 @@ from cape_stream.model.event import Event
 from cape_stream.model.status import FailureClass, JobStatus, StatusKind
 from cape_stream.model.topology import Ordering
 from cape_stream.ports.claims import ClaimStore
-from cape_stream.runtime.worker import WorkerSettings
 from cape_stream.runtime.worker_claims import CLAIM
+from cape_stream.runtime.worker_settings import WorkerSettings
 from cape_stream.sdk import Batch, EventResult
 from cape_stream.sdk.topology import ExecutorName
 from tests.unit.runtime import process_handlers

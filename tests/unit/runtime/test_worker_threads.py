@@ -13,8 +13,9 @@ from cape_stream.model.job import Job
 from cape_stream.model.status import FailureClass, StatusKind
 from cape_stream.ports.clock import Clock
 from cape_stream.ports.log import TopicPartition
-from cape_stream.runtime.worker import Worker, WorkerSettings
+from cape_stream.runtime.worker import Worker
 from cape_stream.runtime.worker_handler import Executor, HandlerKey, JobOutcome
+from cape_stream.runtime.worker_settings import WorkerSettings
 from cape_stream.sdk import Batch, EventResult
 from tests.unit.runtime.process_handlers import die_for_n1, report_process, sleep_long
 from tests.unit.runtime.worker_worlds import (

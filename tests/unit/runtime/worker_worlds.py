@@ -20,9 +20,10 @@ from cape_stream.ports.claims import ClaimStore
 from cape_stream.ports.clock import Clock
 from cape_stream.ports.log import Log, Record, TopicPartition, TopicSpec
 from cape_stream.runtime.steady import SteadyClock
-from cape_stream.runtime.worker import Worker, WorkerSettings
+from cape_stream.runtime.worker import Worker
 from cape_stream.runtime.worker_counters import WorkerCounters
 from cape_stream.runtime.worker_handler import HandlerKey, JobHandler
+from cape_stream.runtime.worker_settings import WorkerSettings
 from cape_stream.sdk import App
 from cape_stream.sdk.runner import HandlerFunction
 from cape_stream.sdk.topology import ExecutorName
