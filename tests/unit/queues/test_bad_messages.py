@@ -55,7 +55,7 @@ class Log:
 def scan_lane(world: World, log: Log) -> tuple[Lane, file_scan.FileScanHandler]:
     letters = world.queue("file-scan-dead")
     queue = world.queue("file-scan", dead_letter_queue=letters.traits.name, receives_max=5)
-    handler = file_scan.FileScanHandler(Store(), [Length()], log)  # type: ignore[arg-type]  # lists
+    handler = file_scan.FileScanHandler(Store(), [Length()], log)  # type: ignore[arg-type]  # takes lists only
     handlers: dict[str, Handler] = {
         file_scan.OBJECTS: handler,
         file_scan.TEST_EVENT: file_scan.acknowledge_test_event,
