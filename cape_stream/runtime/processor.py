@@ -32,7 +32,9 @@ class Effects:
     committed: list[Write] = field(default_factory=list)
     """With the next commit, atomically with the state: dead letters, exactly-once outputs."""
     queries: list[EventQuery] = field(default_factory=list)
-    """Last: ask the source. Each answer comes back through `Processor.answer`."""
+    """Then: ask the source. Each answer comes back through `Processor.answer`."""
+    sweep: bool = False
+    """Last: look through the table soon, for `Processor.sweep` has something to find."""
 
 
 class Processor(Protocol):

@@ -4,7 +4,8 @@ import pytest
 
 from cape_stream.sdk.app import App
 from cape_stream.sdk.declaration import DeclarationError
-from tests.unit.sdk.test_app import flights, work
+from tests.unit.sdk.apps import flights
+from tests.unit.sdk.test_app import work
 
 
 def test_topology_says_what_it_was_called_before() -> None:
