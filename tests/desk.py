@@ -17,6 +17,7 @@ from cape_stream.core.effects import OversizedEvent, SchedulerCounters
 from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState
 from cape_stream.core.inflight.state import InflightState
 from cape_stream.core.inflight.subject import SubjectState
+from cape_stream.core.operating import Ruling
 from cape_stream.core.plan import compile_plan
 from cape_stream.core.scheduler import Scheduler, SchedulerSettings
 from cape_stream.core.valves import valves_of
@@ -24,6 +25,7 @@ from cape_stream.model.active_row import NEVER_MS, ActiveRow
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.event import Event
 from cape_stream.model.job import Job
+from cape_stream.model.operation import Operation, Verb
 from cape_stream.model.request import EventPage, EventQuery, QueryFault, SchedulingRequest
 from cape_stream.model.status import EventFailure, FailureClass, JobStatus, StatusKind
 from cape_stream.model.topology import DomainSpec, LambdaSpec, Ordering, RetrySpec, TopologySpec
@@ -286,8 +288,10 @@ class Desk:
         self.now_ms += clock_step_ms
         self._epoch += 1
         self.queries.clear()
+        paused = self.scheduler.paused
         self.scheduler = self._new_scheduler()
         rows = [msgpack.decode(value, type=ActiveRow) for value in self.active.values()]
+        self.scheduler.paused.update(paused)
         self.scheduler.restore(rows, self.now_ms)
         if adopting is None:
             adopting = [name for name, job in self.jobs.items() if job.attempt == 1]
@@ -299,6 +303,32 @@ class Desk:
         self.scheduler.resume(self.now_ms)
         self._take_effects()
         self.wake_due(max(0, -clock_step_ms))
+
+    def order(
+        self,
+        verb: Verb,
+        topology_name: str,
+        subject: str | None = "S",
+        sequence: int | None = None,
+        why: str = "a test",
+    ) -> Ruling:
+        """An operator orders something."""
+        operation = Operation(
+            operation_id=f"O{self.now_ms}",
+            verb=verb,
+            domain="flights",
+            topology=topology_name,
+            subject=subject,
+            sequence=sequence,
+            who="somebody",
+            why=why,
+        )
+        stored = self._stored(subject) if subject else None
+        ruling = self.scheduler.on_operation(operation, stored, self.now_ms)
+        self._take_effects()
+        if ruling.sweep:
+            self.sweep()
+        return ruling
 
     def deploy(self, *topologies: TopologySpec, adopting: Iterable[str] | None = None) -> None:
         """A dispatcher of another release takes over what was stored last."""
@@ -312,7 +342,7 @@ class Desk:
         for subject, info in list(self.infos.items()):
             stored = self._stored(subject)
             if isinstance(stored, ActiveRow):
-                if holds_unserved(self.plan, stored):
+                if holds_unserved(self.plan, stored, self.scheduler.paused):
                     self.scheduler.on_wake(stored, self.now_ms)
             elif stored is not None and lags(self.plan, info, self.scheduler.takes):
                 self.scheduler.on_ping(subject, info.latest, info, self.now_ms)

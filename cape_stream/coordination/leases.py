@@ -181,7 +181,8 @@ class LeaseKeeper:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="cape-leases", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            if self._due[0][2] is lease:  # else the thread wakes early enough by itself
+                self._changed.notify()
 
     def close(self) -> None:
         """Renew no more. Leases that are still held end by themselves."""

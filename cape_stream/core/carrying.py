@@ -5,7 +5,7 @@ gives it back to the older one. Whoever rewrites a subject's row therefore keeps
 read: the other release goes on exactly where it left off.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from cape_stream.core.inflight.subject import SubjectState
@@ -44,7 +44,7 @@ def carried_from(plan: DomainPlan, stored: CursorInfo | ActiveRow | None) -> Car
         for row in foreign
         if row.lambda_id == CURSOR_ONLY and row.topology not in plan.names
     }
-    lambdas = [row._replace(carried=True) for row in foreign if row.lambda_id != CURSOR_ONLY]
+    lambdas = [row._replace(unserved=True) for row in foreign if row.lambda_id != CURSOR_ONLY]
     return Carried(cursors, lambdas) if cursors or lambdas else None
 
 
@@ -52,7 +52,7 @@ def carried_rows(carried: Carried) -> Iterator[LambdaRow]:
     """What to store of it in a full row."""
     yield from carried.lambdas
     for topology, cursor in carried.cursors.items():
-        yield LambdaRow(topology, CURSOR_ONLY, cursor, carried=True)
+        yield LambdaRow(topology, CURSOR_ONLY, cursor, unserved=True)
 
 
 def carried_cursors(carried: Carried, known: Mapping[str, int]) -> dict[str, int]:
@@ -92,13 +92,13 @@ def newest_carried(carried: Carried | None) -> int:
     return newest
 
 
-def holds_unserved(plan: DomainPlan, row: ActiveRow) -> bool:
-    """True if a sleeping row was carried by somebody who did not know a lambda that we do know: it
-    has to be looked at, whatever it says about when to wake."""
+def holds_unserved(plan: DomainPlan, row: ActiveRow, paused: Container[str] = ()) -> bool:
+    """True if a sleeping row was written by somebody who did not serve a lambda that we do: it has
+    to be looked at, whatever it says about when to wake."""
     return any(
         each.topology in plan.names
         if each.lambda_id == CURSOR_ONLY
         else (each.topology, each.lambda_id) in plan.by_name
         for each in row.lambdas
-        if each.carried
+        if each.unserved and each.topology not in paused
     )

@@ -57,6 +57,11 @@ class Issuer:
         self._prefix = f"{partition}-{epoch:x}-"
         self._count = 0
 
+    @property
+    def newest_job(self) -> tuple[int, int]:
+        """Age of the newest job issued, see `cape_stream.core.job_ids`."""
+        return self._epoch, self._count
+
     def may_have_issued(self, job_id: str) -> bool:
         """True if the id is one that this task has given out, now or under an earlier owner."""
         partition, _, rest = job_id.partition("-")
@@ -70,13 +75,15 @@ class Issuer:
     def fill(self, subject: SubjectState, places: Iterable[int], now_ms: int) -> None:
         """Issue what these lambdas may have now; note in ``subject.wants`` what they lack."""
         plans, states, head = self._plan.lambdas, subject.lambdas, subject.head
-        valves, pulled = self._inflight.valves, self.pulled
+        valves, pulled, paused = self._inflight.valves, self.pulled, self._inflight.paused
         shared: dict[tuple[int, int], _Batch | None] = {}
         for place in places:
             state = states[place]
             if state.high >= head and not state.parked:
                 continue
             plan = plans[place]
+            if paused and plan.topology in paused:
+                continue
             valve = valves[place]
             if not valve.is_open(now_ms) or (valve.line and subject is not pulled):
                 if state.high < head or state.is_due(now_ms):
@@ -141,7 +148,7 @@ class Issuer:
             subject.wants.add(position)
             return True
         state.high = sequences[-1]
-        self._issue(subject, plan, state, events, sequences, 1, 0, now_ms, None)
+        self._issue(subject, plan, state, events, sequences, 1 + state.floor, 0, now_ms, None)
         return state.high >= subject.head
 
     def _plain_batch(self, subject: SubjectState, position: int, limit: int) -> _Batch | None:
@@ -176,7 +183,7 @@ class Issuer:
                 return
             batch, reached = self._next_batch(subject, plan, state, position, end)
             if batch:
-                self._issue_or_refuse(subject, plan, state, batch, 1, 0, now_ms, None)
+                self._issue_or_refuse(subject, plan, state, batch, 1 + state.floor, 0, now_ms, None)
                 another = True
                 if plan.ordered:
                     break

@@ -121,6 +121,9 @@ class Roster:
             looked_everywhere: every lambda was offered its work just now, so what is due and is not
                 out waits for something else than time, such as an older event.
         """
+        if self._inflight.paused:
+            # Nobody asks the source for it now, and later nothing else would tell of it.
+            state.seen = max(state.seen, state.head)
         if not state.parked:
             if any(entry.high < state.head for entry in state.lambdas):
                 self._defer(state, now_ms)
@@ -160,12 +163,15 @@ class Roster:
             if state.index_ms is not None:
                 changes.woken.append((state.subject, state.index_ms))
                 state.index_ms = None
-        changes.active = [rows.active_row(plan, state, now_ms) for state in inflight.dirty]
+        paused = inflight.paused
+        changes.active = [rows.active_row(plan, s, now_ms, paused) for s in inflight.dirty]
         for state in inflight.dirty:
             state.has_row = True
-        changes.asleep = [rows.active_row(plan, s, now_ms) for s in inflight.asleep.values()]
-        # Of one with carried work the sweep must hear, for it is the one to wake it.
-        shown = [state for state in gone if not state.wake_ms or state.carried is not None]
+        asleep = inflight.asleep.values()
+        changes.asleep = [rows.active_row(plan, s, now_ms, paused) for s in asleep]
+        # Of a sleeper that waits for another release, or for a person, the sweep must hear: it is
+        # the one to wake it then.
+        shown = [s for s in gone if not s.wake_ms or s.carried is not None or paused]
         changes.finished = [rows.cursor_info(plan, state) for state in shown]
         inflight.dirty.clear()
         inflight.finished = {}

@@ -4,6 +4,8 @@ A restored subject takes nothing for granted: every lambda looks again from its 
 what is done, out or parked. So a gap that a crash left below a job that did get out is found.
 """
 
+from collections.abc import Collection
+
 from cape_stream.core.beginnings import first_cursors, newest_in_row
 from cape_stream.core.carrying import (
     carried_cursors,
@@ -14,6 +16,7 @@ from cape_stream.core.carrying import (
 from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState, Parked
 from cape_stream.core.inflight.state import InflightState
 from cape_stream.core.inflight.subject import SubjectState
+from cape_stream.core.job_ids import NO_JOB, job_age
 from cape_stream.core.plan import DomainPlan
 from cape_stream.model.active_row import NEVER_MS, ActiveRow, JobRow, LambdaRow, ParkedRow
 from cape_stream.model.cursor import CursorInfo
@@ -34,7 +37,9 @@ Stored = CursorInfo | ActiveRow
 """What the table may hold of a subject that is not in memory: cursors, or all if it sleeps."""
 
 
-def active_row(plan: DomainPlan, subject: SubjectState, now_ms: int) -> ActiveRow:
+def active_row(
+    plan: DomainPlan, subject: SubjectState, now_ms: int, paused: Collection[str] = ()
+) -> ActiveRow:
     """``subject`` as it stands at this moment; to be encoded before it goes on."""
     rows = [
         LambdaRow(
@@ -45,6 +50,9 @@ def active_row(plan: DomainPlan, subject: SubjectState, now_ms: int) -> ActiveRo
             [_job_row(record) for record in state.jobs] if state.jobs else (),
             [_parked_row(*item) for item in state.parked.items()] if state.parked else (),
             state.outputs,
+            entry.topology in paused,
+            *state.fence,
+            state.floor,
         )
         for entry, state in zip(plan.lambdas, subject.lambdas, strict=True)
     ]
@@ -148,6 +156,7 @@ def _restore_lambda(
     now_ms: int,
 ) -> None:
     state = subject.lambdas[place]
+    state.fence, state.floor = (stored.fence_epoch, stored.fence_count), stored.floor
     state.add_done(stored.done)
     for sequence, output in stored.outputs.items():
         state.keep_output(sequence, output)
@@ -191,6 +200,8 @@ def adopt(
     if place is None or job.job_id in inflight.jobs:
         return False
     state = subject.lambdas[place]
+    if state.fence != NO_JOB and job_age(job.job_id) <= state.fence:
+        return False
     fresh = [
         event.sequence for event in job.events if _adoptable(state, event.sequence, job.attempt)
     ]

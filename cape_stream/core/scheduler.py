@@ -19,6 +19,7 @@ from cape_stream.core.inflight.lambda_state import JobRecord
 from cape_stream.core.inflight.state import InflightState
 from cape_stream.core.inflight.subject import SubjectState
 from cape_stream.core.issuing import Issuer
+from cape_stream.core.operating import Operator, Ruling
 from cape_stream.core.plan import DomainPlan
 from cape_stream.core.retry import backoff_ms
 from cape_stream.core.roster import Changes, Roster
@@ -28,6 +29,7 @@ from cape_stream.core.tracker import page_fault
 from cape_stream.core.valves import LINE_MAX, Valve, valves_of
 from cape_stream.model.active_row import ActiveRow
 from cape_stream.model.job import Job
+from cape_stream.model.operation import Operation
 from cape_stream.model.request import EventPage, QueryFault, SchedulingRequest
 from cape_stream.model.sequence import SEQUENCE_MAX
 from cape_stream.model.status import JobStatus, StatusKind
@@ -82,6 +84,7 @@ class Scheduler:
             backlog_after=self._settings.backlog_after_events,
         )
         self._roster = Roster(plan, self._inflight, self._settings.sleep_after_ms)
+        self._operator = Operator(plan, self._inflight, self._roster, self._issuer)
         self._places = range(len(plan.lambdas))
 
     # --- what the owner asks about -------------------------------------------------------------
@@ -122,6 +125,11 @@ class Scheduler:
         """All active subjects, to look at, not to change."""
         return self._inflight.subjects.values()
 
+    @property
+    def paused(self) -> set[str]:
+        """Topologies that an operator has paused; the owner stores them and puts them back."""
+        return self._inflight.paused
+
     def next_ms(self) -> int | None:
         """When `on_tick` has something to do next."""
         next_ms = self._inflight.next_ms()
@@ -133,6 +141,8 @@ class Scheduler:
     def takes(self, topology: int) -> bool:
         """True if a subject that lags in the topology of this place would get somewhere."""
         span = self.plan.topologies[topology].span
+        if self.plan.topologies[topology].name in self._inflight.paused:
+            return False
         return not all(self._inflight.valves[place].is_full for place in span)
 
     @property
@@ -223,6 +233,24 @@ class Scheduler:
         if not self.holds(row.subject):
             self._advance(self._roster.activate(row.subject, row, now_ms), self._places, now_ms)
             self._serve_lines(now_ms)
+
+    def on_operation(self, operation: Operation, stored: Stored | None, now_ms: int) -> Ruling:
+        """An operator's order. ``stored`` as for `on_ping`."""
+        ruling = self._operator.order(operation, stored, now_ms)
+        if ruling.subject is not None:
+            self._advance(ruling.subject, self._places, now_ms)
+        elif ruling.sweep:
+            self._look_everywhere(now_ms)
+        return ruling
+
+    def _look_everywhere(self, now_ms: int) -> None:
+        """At every subject that the table does not tell of, for it may go on now."""
+        inflight = self._inflight
+        for subject in (*inflight.subjects, *inflight.finished, *inflight.asleep):
+            state = inflight.subjects.get(subject)
+            if state is None:
+                state = self._roster.activate(subject, None, now_ms)
+            self._advance(state, self._places, now_ms)
 
     def on_undelivered(self, job_id: str, refusal: str | None, now_ms: int) -> None:
         """The client gave this job up; the log may have it all the same.

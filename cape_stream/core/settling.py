@@ -9,6 +9,7 @@ from collections.abc import Collection
 from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState, Parked
 from cape_stream.core.inflight.state import InflightState
 from cape_stream.core.inflight.subject import SubjectState
+from cape_stream.core.job_ids import NO_JOB, job_age
 from cape_stream.core.plan import DomainPlan, LambdaPlan
 from cape_stream.core.retry import backoff_ms
 from cape_stream.model.active_row import NEVER_MS
@@ -114,6 +115,9 @@ class Settler:
         plan = self._plan.lambdas[place]
         state = subject.lambdas[place]
         taken: list[int] = []
+        if state.fence != NO_JOB and job_age(status.job_id) <= state.fence:
+            counters.ignored_successes += len(status.done)
+            return
         for sequence in status.done:
             if state.has_done(sequence):
                 counters.repeated_events += 1

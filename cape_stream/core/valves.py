@@ -1,6 +1,6 @@
 """Whether a lambda may have another job now, and which subjects wait until it may.
 
-A job passes four gates: its topology (paused, so many at a time, so many a second), its lambda's
+A job passes four gates: its topology (so many at a time, so many a second), its lambda's
 breaker, its worker queue (so many as the workers take in time), and its turn: subjects that wait
 stand in a line, and whoever comes later stands behind them.
 """
@@ -63,14 +63,12 @@ class QueueGate:
 class TopologyGate:
     """Jobs that are out for one topology, and how many may be, at a time and a second."""
 
-    __slots__ = ("_free_ms", "_gap_ms", "limit", "name", "out", "paused")
+    __slots__ = ("_free_ms", "_gap_ms", "limit", "name", "out")
 
     def __init__(self, name: str, in_flight_max: int | None, jobs_per_s_max: float | None) -> None:
         self.name = name
         self.out = 0
         self.limit = in_flight_max or UNLIMITED
-        self.paused = False
-        """True while an operator wants it to get no new jobs."""
         self._gap_ms = 1_000 / jobs_per_s_max if jobs_per_s_max else 0.0
         self._free_ms = 0.0
         """When the next job may go out; up to a second behind the clock, which allows a burst."""
@@ -124,7 +122,7 @@ class Valve:
         """True if a job may go out now."""
         topology, queue = self.topology, self.queue
         self.reopens_ms = None
-        if queue.out >= queue.limit or topology.out >= topology.limit or topology.paused:
+        if queue.out >= queue.limit or topology.out >= topology.limit:
             return False
         if not topology.is_in_rate(now_ms):
             self.reopens_ms = topology.frees_ms()
@@ -137,8 +135,6 @@ class Valve:
 
     def closed_by(self, now_ms: int) -> str | None:
         """Why no job may go out now, in words; None if one may."""
-        if self.topology.paused:
-            return f"topology {self.topology.name} is paused"
         if not self.breaker.lets_through(now_ms):
             return f"the breaker is {self.breaker.state}: most subjects fail on this lambda"
         if self.topology.out >= self.topology.limit:
@@ -152,7 +148,7 @@ class Valve:
     @property
     def is_full(self) -> bool:
         """True if nobody else may wait in memory."""
-        return self.topology.paused or len(self.line) >= LINE_MAX
+        return len(self.line) >= LINE_MAX
 
     @property
     def share(self) -> int:

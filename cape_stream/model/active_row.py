@@ -54,8 +54,13 @@ class LambdaRow(NamedTuple):
     jobs: Sequence[JobRow] = ()
     parked: Sequence[ParkedRow] = ()
     outputs: Mapping[int, bytes] = {}
-    carried: bool = False
-    """True if whoever wrote the row did not know this lambda and only kept what was there."""
+    unserved: bool = False
+    """True if whoever wrote the row did not serve this lambda: unknown there, or paused."""
+    fence_epoch: int = 0
+    fence_count: int = 0
+    """Epoch and counter of the newest job of before a rewind; 0 if there was none."""
+    floor: int = 0
+    """Attempts that a rewind has given up."""
 
 
 class ActiveRow(NamedTuple):

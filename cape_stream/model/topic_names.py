@@ -47,6 +47,14 @@ class TopicNames:
         """The lane of a topic with jobs. No queue's name has a dot, so nothing else ends so."""
         return BACKLOG if topic.endswith(_LANE_SUFFIXES[BACKLOG]) else LIVE
 
+    def operations(self, domain: str) -> str:
+        """Operators' orders about a domain, keyed by subject, or by topology to every partition."""
+        return f"{self.app}.{domain}.operations"
+
+    def audit(self, domain: str) -> str:
+        """What became of them, in the partition that decided."""
+        return f"{self.app}.{domain}.audit"
+
     @property
     def dead_letters(self) -> str:
         """Records that could not be used, unchanged, with where they stood and why."""

@@ -5,6 +5,7 @@ from typing import Protocol
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.dead_letter import DeadLetter
 from cape_stream.model.job import Job
+from cape_stream.model.operation import AuditEntry, Operation
 from cape_stream.model.ping import Ping
 from cape_stream.model.status import JobStatus
 
@@ -47,6 +48,22 @@ class Codec(Protocol):
 
     def decode_cursors(self, value: bytes | None) -> CursorInfo:
         """A cursor info row."""
+        ...
+
+    def encode_operation(self, operation: Operation) -> bytes:
+        """Raises Reject naming field and value when the order is not valid."""
+        ...
+
+    def decode_operation(self, key: bytes | None, value: bytes | None) -> Operation:
+        """An order; the key must agree where it names a subject."""
+        ...
+
+    def encode_audit_entry(self, entry: AuditEntry) -> bytes:
+        """What became of an order."""
+        ...
+
+    def decode_audit_entry(self, value: bytes | None) -> AuditEntry:
+        """An audit entry; for tools and people."""
         ...
 
     def encode_dead_letter(self, letter: DeadLetter) -> bytes:

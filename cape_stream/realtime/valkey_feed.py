@@ -42,6 +42,9 @@ SIGNALS_MAX = 10_000
 """Signals that wait to be fanned out. Beyond, the connection is not read; the server cuts it when
 its own bound is reached, and what was missed is read from the history, or told as a gap."""
 RECONNECT_MS_MAX = 2_000
+CONNECTIONS_MAX = 16
+CONNECTION_WAIT_S = 20
+"""Reconnects of all clients at once take so long to be served, rather than be refused."""
 EPOCH_BYTES = 8
 NOBODY = GrantKey("-", "-", 1 << 50)
 
@@ -62,7 +65,14 @@ class ValkeyChannelFeed:
             "socket_connect_timeout": timeout_ms / 1_000,
             "retry": ClientRetry(NoBackoff(), 0),
         }
-        self._client = redis.Redis.from_url(client_url(url), **options)
+        # Who finds all connections taken waits: a thousand streams may open at once.
+        pool = redis.BlockingConnectionPool.from_url(
+            client_url(url),
+            max_connections=CONNECTIONS_MAX,
+            timeout=CONNECTION_WAIT_S,
+            **options,
+        )
+        self._client = redis.Redis.from_pool(pool)
         self._links = redis.ConnectionPool.from_url(client_url(url), protocol=2, **options)
         self._timeout_s = timeout_ms / 1_000
         self._retention = retention

@@ -17,6 +17,8 @@ PASSING = ("LOADING", "READONLY", "OOM", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN"
 """How refusals begin that end without anybody's help, or on another server."""
 
 
+CONNECTIONS_MAX = 32
+"""Threads that publish at the same moment; more wait, as long as for an answer."""
 SCHEMES = {"valkey": "redis", "valkeys": "rediss"}
 
 
@@ -49,13 +51,16 @@ class ValkeyChannelWriter:
             retention: how much is kept.
             timeout_ms: of one call, > 0.
         """
-        self._client = redis.Redis.from_url(
+        pool = redis.BlockingConnectionPool.from_url(
             client_url(url),
+            max_connections=CONNECTIONS_MAX,
+            timeout=timeout_ms / 1_000,
             socket_timeout=timeout_ms / 1_000,
             socket_connect_timeout=timeout_ms / 1_000,
             # A publish that timed out may have happened: whoever called decides about a repeat.
             retry=ClientRetry(NoBackoff(), 0),
         )
+        self._client = redis.Redis.from_pool(pool)
         self._retention = retention
         self._publish = self._client.register_script(PUBLISH)
         self._tell = self._client.register_script(TELL)

@@ -143,10 +143,11 @@ def task_groups(app: App, backend: Backend, settings: Settings) -> list[TaskGrou
         groups.append(
             TaskGroup(
                 name=spec.name,
-                inputs=(statuses, names.pings(spec.name)),
+                inputs=(statuses, names.pings(spec.name), names.operations(spec.name)),
                 changelog=names.changelog(spec.name),
                 make_processor=dispatcher_factory(plan, backend.codec, routing, settings.scheduler),
                 replayed_first=(statuses,),
+                always_open=(names.operations(spec.name),),
                 outputs=names.job_topics(queues),
                 source=app.domains[spec.name].source,
             )

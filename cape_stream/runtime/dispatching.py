@@ -2,7 +2,7 @@
 
 Knows topics, keys and bytes; decides nothing about jobs. Row keys: ``a`` + subject for an active
 row; ``c`` + subject for a cursor info; ``p`` + subject for the full row of one that sleeps, and
-``d`` + its wake-up time + subject to find it by.
+``d`` + its wake-up time + subject to find it by. ``a`` alone is the task's own row.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +21,7 @@ from cape_stream.model.active_row import NEVER_MS, ActiveRow
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.dead_letter import DeadLetter
 from cape_stream.model.job import BACKLOG, LIVE, Job
+from cape_stream.model.operation import AuditEntry, Operation
 from cape_stream.model.ping import Ping
 from cape_stream.model.request import EventPage, QueryFault
 from cape_stream.model.status import JobStatus
@@ -31,6 +32,7 @@ from cape_stream.ports.log import FailedSend, Record, Write
 from cape_stream.runtime.active_rows import decode_active_row, encode_active_row
 from cape_stream.runtime.due_index import due_key
 from cape_stream.runtime.processor import Effects, RowReader, TaskId
+from cape_stream.runtime.task_row import decode_task_row, encode_task_row
 
 ACTIVE_PREFIX = b"a"
 CURSOR_PREFIX = b"c"
@@ -47,6 +49,10 @@ class IntakeCounters:
     """Records with a key and no value: skipped, they say nothing."""
     forwarded_pings: int = 0
     """Pings on a partition that does not own their subject: sent to the one that does."""
+    operations: int = 0
+    """Operators' orders decided."""
+    forwarded_operations: int = 0
+    """Orders on a partition that does not own their subject: sent to the one that does."""
     swept_subjects: int = 0
     """Subjects a sweep found lagging though nothing was under way for them."""
 
@@ -88,13 +94,23 @@ class DispatchProcessor:
             for entry in plan.lambdas
             for lane in (LIVE, BACKLOG)
         }
+        self._operations = routing.names.operations(routing.domain)
         self._intake = IntakeCounters()
+        self._stored_paused: frozenset[str] = frozenset()
 
     # --- restart -------------------------------------------------------------------------------
 
     def restore(self, rows: Iterator[tuple[bytes, bytes]], now_ms: int) -> None:
         """Active rows of the table."""
-        self.scheduler.restore((decode_active_row(value) for _, value in rows), now_ms)
+        self.scheduler.restore(self._active_rows(rows), now_ms)
+
+    def _active_rows(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[ActiveRow]:
+        for key, value in rows:
+            if key == ACTIVE_PREFIX:
+                self._stored_paused = decode_task_row(value)
+                self.scheduler.paused.update(self._stored_paused)
+            else:
+                yield decode_active_row(value)
 
     def adopt(self, outputs: Sequence[Record], read_rows: RowReader, now_ms: int) -> int:
         """Jobs this task or an earlier owner of it has issued."""
@@ -132,20 +148,22 @@ class DispatchProcessor:
     # --- running -------------------------------------------------------------------------------
 
     def step(self, records: Sequence[Record], read_rows: RowReader, now_ms: int) -> Effects:
-        """Pings and statuses."""
+        """Pings, statuses and operators' orders."""
         effects = Effects()
-        values: list[Ping | JobStatus] = []
+        values: list[Ping | JobStatus | Operation] = []
         for record in records:
             value = self._decode(record, effects)
             if value is not None:
                 values.append(value)
-        stored = self._stored((value.subject for value in values), read_rows)
+        stored = self._stored((value.subject for value in values if value.subject), read_rows)
         scheduler = self.scheduler
         for value in values:
             if isinstance(value, Ping):
                 scheduler.on_ping(value.subject, value.latest, stored.get(value.subject), now_ms)
-            else:
+            elif isinstance(value, JobStatus):
                 scheduler.on_status(value, stored.get(value.subject), now_ms)
+            else:
+                self._carry_out(value, stored, effects, now_ms)
         return self._effects(effects)
 
     def answer(self, answers: Sequence[EventPage | QueryFault], now_ms: int) -> Effects:
@@ -184,7 +202,7 @@ class DispatchProcessor:
         lagging = [info.subject for info in shown if self._lags(info)]
         for subject, info in self._stored(lagging, read_rows).items():
             if isinstance(info, ActiveRow):
-                if holds_unserved(self.scheduler.plan, info):
+                if holds_unserved(self.scheduler.plan, info, self.scheduler.paused):
                     self.scheduler.on_wake(info, now_ms)
             elif self._lags(info):
                 self._intake.swept_subjects += 1
@@ -207,6 +225,9 @@ class DispatchProcessor:
         """Rows as of this moment."""
         changes = self.scheduler.take_changes(now_ms)
         rows: dict[bytes, bytes | None] = {}
+        if self.scheduler.paused != self._stored_paused:
+            self._stored_paused = frozenset(self.scheduler.paused)
+            rows[ACTIVE_PREFIX] = encode_task_row(self._stored_paused)
         for subject, wake_ms in changes.woken:
             rows[ASLEEP_PREFIX + subject.encode()] = None
             if wake_ms != NEVER_MS:
@@ -234,7 +255,24 @@ class DispatchProcessor:
 
     # --- inside --------------------------------------------------------------------------------
 
-    def _decode(self, record: Record, effects: Effects) -> Ping | JobStatus | None:
+    def _carry_out(
+        self,
+        operation: Operation,
+        stored: Mapping[str, Stored | None],
+        effects: Effects,
+        now_ms: int,
+    ) -> None:
+        """Decide an order; what became of it goes out with the state it changed."""
+        ruling = self.scheduler.on_operation(operation, stored.get(operation.subject or ""), now_ms)
+        self._intake.operations += 1
+        effects.sweep = effects.sweep or ruling.sweep
+        entry = AuditEntry(operation, self._partition, ruling.outcome, ruling.detail, now_ms)
+        topic = self._routing.names.audit(self._routing.domain)
+        key = (operation.subject or operation.topology).encode()
+        value = self._codec.encode_audit_entry(entry)
+        effects.committed.append(Write(topic, self._partition, key, value))
+
+    def _decode(self, record: Record, effects: Effects) -> Ping | JobStatus | Operation | None:
         """The record's value, or None after it was dead-lettered, skipped or forwarded."""
         topic, _, _, _, key, value = record
         if value is None and key is not None:
@@ -252,6 +290,8 @@ class DispatchProcessor:
                     effects.outputs.append(Write(topic, owner, key, value))
                     return None
                 return ping
+            if topic == self._operations:
+                return self._decode_operation(record, effects)
             status = self._codec.decode_status(key, value)
             if status.partition != self._partition or status.domain != self._routing.domain:
                 raise Reject(
@@ -262,6 +302,23 @@ class DispatchProcessor:
         except Reject as error:
             self._bury(record, error.reason, effects)
             return None
+
+    def _decode_operation(self, record: Record, effects: Effects) -> Operation | None:
+        """An order, or None after it was sent on: with the commit, for it must not be lost, nor be
+        there twice."""
+        key = record.key
+        operation = self._codec.decode_operation(key, record.value)
+        if operation.domain != self._routing.domain:
+            raise Reject(f"order about domain {operation.domain} in that of {self._routing.domain}")
+        if operation.subject is None:
+            return operation
+        owner = partition_of(operation.subject.encode(), self._routing.partitions)
+        if owner == self._partition:
+            return operation
+        self._intake.forwarded_operations += 1
+        assert record.value is not None, "decoded just now"
+        effects.committed.append(Write(record.topic, owner, key, record.value))
+        return None
 
     def _decoded_statuses(self, records: Sequence[Record], effects: Effects) -> list[JobStatus]:
         values = (self._decode(record, effects) for record in records)
@@ -313,7 +370,7 @@ class DispatchProcessor:
         for event in wanted.oversized:
             self._bury_oversized(event, effects)
         effects.queries.extend(wanted.queries)
-        effects.sweep = wanted.sweep
+        effects.sweep = effects.sweep or wanted.sweep
         return effects
 
     def _bury_oversized(self, event: OversizedEvent, effects: Effects) -> None:

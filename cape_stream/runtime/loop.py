@@ -188,9 +188,10 @@ class Engine:
                 self._send(task, effects.outputs)
         if effects.committed:
             task.unlanded_writes.extend(effects.committed)
+        if effects.sweep:
+            task.sweep, task.sweep_due_ms = None, 0
         if effects.queries:
             self._questions[task.group.name].ask(task, effects.queries)
-        task.sweep_wanted = task.sweep_wanted or effects.sweep
 
     def _send(self, task: Task, outputs: Sequence[Write]) -> None:
         """Hand outputs to the producer while the proof is young; what is left has to wait.
@@ -289,13 +290,12 @@ class Engine:
     def _sweep(self, task: Task, processor: Processor, now_ms: int) -> None:
         """Look through the task's own table, a slice at a time, for forgotten work."""
         interval_ms = self._settings.sweep_interval_ms
-        if self._closed_inputs:
+        is_wanted = task.sweep_due_ms == 0
+        if not (interval_ms or is_wanted) or self._closed_inputs:
+            return
+        if (task.sweep_due_ms or now_ms) > now_ms:
             return
         if task.sweep is None:
-            due = interval_ms and (task.sweep_due_ms or now_ms) <= now_ms
-            if not (due or task.sweep_wanted):
-                return
-            task.sweep_wanted = False
             task.sweep = task.table.scan(task.name, task.group.swept_prefix)
         rows = list(islice(task.sweep, self._settings.sweep_rows))
         if len(rows) < self._settings.sweep_rows:
@@ -316,7 +316,7 @@ class Engine:
                 topic
                 for group in self._groups
                 for topic in group.inputs
-                if topic not in group.replayed_first
+                if topic not in group.replayed_first + group.always_open
             )
         else:
             closed = frozenset()

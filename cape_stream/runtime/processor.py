@@ -31,10 +31,10 @@ class Effects:
     has them; what the client gives up comes back through `Processor.undelivered`."""
     committed: list[Write] = field(default_factory=list)
     """With the next commit, atomically with the state: dead letters, exactly-once outputs."""
+    sweep: bool = False
+    """Then: look through the stored rows soon, as if a sweep were due."""
     queries: list[EventQuery] = field(default_factory=list)
     """Then: ask the source. Each answer comes back through `Processor.answer`."""
-    sweep: bool = False
-    """Last: look through the table soon, for `Processor.sweep` has something to find."""
 
 
 class Processor(Protocol):
@@ -127,6 +127,8 @@ class TaskGroup:
     """(task, epoch) → a processor; the epoch grows with every owner of the task."""
     replayed_first: tuple[str, ...] = ()
     """Inputs read to their end before the others are touched."""
+    always_open: tuple[str, ...] = ()
+    """Inputs read even while too much is in memory: few records, and perhaps the remedy."""
     outputs: tuple[str, ...] = ()
     """Topics whose partition p only task p writes: their tail tells what was issued."""
     restored_prefix: bytes = b"a"

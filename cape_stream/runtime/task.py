@@ -33,7 +33,6 @@ class Task:
         "state",
         "sweep",
         "sweep_due_ms",
-        "sweep_wanted",
         "table",
         "unlanded",
         "unlanded_writes",
@@ -69,8 +68,6 @@ class Task:
         """When the newest commit that proves our ownership began; None before the first."""
         self.sweep: Iterator[tuple[bytes, bytes]] | None = None
         self.sweep_due_ms: int | None = None
-        self.sweep_wanted = False
-        """True if the processor knows that a sweep would find something."""
         self.due_scan: Iterator[bytes] | None = None
         """A scan of the due index that goes on in the next turn."""
         self.due_scan_ms = 0

@@ -94,7 +94,7 @@ class DispatcherSeat(Seat):
         queues = sorted({entry.queue for entry in plan.lambdas})
         return TaskGroup(
             name=domain,
-            inputs=(names.statuses(domain), names.pings(domain)),
+            inputs=(names.statuses(domain), names.pings(domain), names.operations(domain)),
             changelog=names.changelog(domain),
             make_processor=self._remembering(
                 dispatcher_factory(
@@ -105,6 +105,7 @@ class DispatcherSeat(Seat):
                 )
             ),
             replayed_first=(names.statuses(domain),),
+            always_open=(names.operations(domain),),
             outputs=names.job_topics(queues),
             source=stage.sources[domain],
         )

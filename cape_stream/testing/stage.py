@@ -80,6 +80,7 @@ class Stage:
         names = list(self.names.job_topics(self.queues))
         for domain in self.plans:
             names += [self.names.pings(domain), self.names.statuses(domain)]
+            names += [self.names.operations(domain), self.names.audit(domain)]
             names.append(self.names.changelog(domain))
         for name in [*names, self.names.dead_letters]:
             yield TopicSpec(name=name, partitions=self.scenario.partitions, config={})

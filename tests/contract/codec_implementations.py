@@ -7,6 +7,7 @@ from typing import Any
 from cape_stream.adapters.avro import AvroCodec
 from cape_stream.model.event import Event
 from cape_stream.model.job import Job
+from cape_stream.model.operation import Operation, Verb
 from cape_stream.model.ping import Ping
 from cape_stream.model.status import JobStatus
 from cape_stream.ports.codec import Codec
@@ -22,6 +23,21 @@ def job(**changes: Any) -> Job:
 
 def status(**changes: Any) -> JobStatus:
     return replace(JobStatus("3-1-9", "d", 3, "acct-7", "t", "l", 1, 1), **changes)
+
+
+def operation(**changes: Any) -> Operation:
+    whole = Operation(
+        operation_id="o-1",
+        verb=Verb.SKIP,
+        domain="d",
+        topology="t",
+        subject="acct-7",
+        sequence=7,
+        who="ann",
+        why="it cannot be read",
+        issued_ms=1_000,
+    )
+    return replace(whole, **changes)
 
 
 def through_ping(codec: Codec, ping: Ping) -> Ping:

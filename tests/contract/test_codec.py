@@ -11,10 +11,18 @@ from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.dead_letter import DeadLetter
 from cape_stream.model.event import Event
 from cape_stream.model.job import BACKLOG
+from cape_stream.model.operation import AuditEntry, Outcome, Verb
 from cape_stream.model.ping import Ping
 from cape_stream.model.status import EventFailure, FailureClass, StatusKind
 from cape_stream.ports.codec import Codec
-from tests.contract.codec_implementations import CODECS, job, status, through_ping, through_status
+from tests.contract.codec_implementations import (
+    CODECS,
+    job,
+    operation,
+    status,
+    through_ping,
+    through_status,
+)
 
 SEQUENCE_MAX = 2**63 - 1
 EDGES = (0, 1, 63, 64, 8191, 8192, 2**20, 2**21, 2**31 - 1, 2**31, SEQUENCE_MAX - 1, SEQUENCE_MAX)
@@ -129,6 +137,58 @@ def test_dead_letter_comes_back_as_it_was(codec: Codec, letter: DeadLetter) -> N
     assert codec.decode_dead_letter(codec.encode_dead_letter(letter)) == letter
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"subject": None, "sequence": None, "why": "", "issued_ms": 0},
+        {"sequence": -1, "subject": "é" * 512},
+        *({"verb": verb} for verb in Verb),
+        {"sequence": SEQUENCE_MAX, "who": "é", "why": "w" * 9_000},
+    ],
+    ids=lambda changes: ",".join(map(str, changes.values()))[:30] or "plain",
+)
+@pytest.mark.parametrize("outcome", Outcome)
+def test_order_and_what_became_of_it_come_back(
+    codec: Codec, changes: dict[str, Any], outcome: Outcome
+) -> None:
+    order = operation(**changes)
+    entry = AuditEntry(order, 2**31 - 1, outcome, "cursor none → 3", SEQUENCE_MAX)
+
+    key = (order.subject or "t").encode()
+    assert codec.decode_operation(key, codec.encode_operation(order)) == order
+    assert codec.decode_audit_entry(codec.encode_audit_entry(entry)) == entry
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"operation_id": ""}, "operation_id is empty"),
+        ({"verb": "explode"}, "verb must be one of pause, drain"),
+        ({"domain": ""}, "domain is empty"),
+        ({"topology": 7}, "topology must be text"),
+        ({"subject": ""}, "subject is empty"),
+        ({"sequence": -2}, "sequence is negative: -2"),
+        ({"sequence": True}, "sequence must be an integer, not True"),
+        ({"who": ""}, "who is empty"),
+        ({"why": None}, "why must be text"),
+        ({"issued_ms": -1}, "issued_ms is not in"),
+    ],
+)
+def test_order_that_is_none_is_refused_naming_the_field(
+    codec: Codec, changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(Reject) as refused:
+        codec.encode_operation(operation(**changes))
+
+    assert refused.value.reason.startswith(reason)
+
+
+def test_order_under_another_subjects_key_is_refused(codec: Codec) -> None:
+    with pytest.raises(Reject, match=r"^key differs from subject$"):
+        codec.decode_operation(b"acct-8", codec.encode_operation(operation()))
+
+
 def test_error_text_is_cut_and_mended_not_refused(codec: Codec) -> None:
     """It is foreign text for people: a status must not be lost for it."""
     failure = EventFailure(8, FailureClass.BUG, "\ud800" + "x" * 400)
@@ -192,6 +252,8 @@ def test_record_of_another_kind_is_refused_by_every_decoder(codec: Codec) -> Non
         "job_status": lambda data: codec.decode_status(b"acct-7", data),
         "cursor_info": codec.decode_cursors,
         "dead_letter": codec.decode_dead_letter,
+        "operation": lambda data: codec.decode_operation(b"acct-7", data),
+        "audit_entry": codec.decode_audit_entry,
     }
     records = {
         "ping": codec.encode_ping(Ping("acct-7")),
@@ -199,6 +261,10 @@ def test_record_of_another_kind_is_refused_by_every_decoder(codec: Codec) -> Non
         "job_status": codec.encode_status(status()),
         "cursor_info": codec.encode_cursors(CursorInfo("acct-7", 3, {"t": 3})),
         "dead_letter": codec.encode_dead_letter(DeadLetter("t", 1, 2, "r", None, None)),
+        "operation": codec.encode_operation(operation()),
+        "audit_entry": codec.encode_audit_entry(
+            AuditEntry(operation(), 3, Outcome.APPLIED, "done", 9)
+        ),
     }
 
     for expected, decode in decoders.items():

@@ -9,6 +9,7 @@ from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.dead_letter import DeadLetter
 from cape_stream.model.event import Event
 from cape_stream.model.job import Job
+from cape_stream.model.operation import AuditEntry, Operation, Outcome, Verb
 from cape_stream.model.ping import Ping
 from cape_stream.model.status import EventFailure, FailureClass, JobStatus, StatusKind
 
@@ -91,7 +92,22 @@ letters = st.builds(
     key=st.none() | octets,
     value=st.none() | octets,
 )
-values = st.one_of(pings, jobs, statuses, cursor_infos, letters)
+operations = st.builds(
+    Operation,
+    operation_id=names,
+    verb=st.sampled_from(Verb),
+    domain=names,
+    topology=names,
+    subject=subjects,
+    sequence=st.none() | st.just(-1) | naturals,
+    who=names,
+    why=st.just("") | names,
+    issued_ms=stamps,
+)
+audit_entries = st.builds(
+    AuditEntry, operations, partitions, st.sampled_from(Outcome), names, stamps
+)
+values = st.one_of(pings, jobs, statuses, cursor_infos, letters, operations, audit_entries)
 
 RECORDS: dict[type, str] = {
     Ping: "ping",
@@ -99,6 +115,8 @@ RECORDS: dict[type, str] = {
     JobStatus: "job_status",
     CursorInfo: "cursor_info",
     DeadLetter: "dead_letter",
+    Operation: "operation",
+    AuditEntry: "audit_entry",
 }
 """Type of the model → record of the registry."""
 
@@ -120,4 +138,10 @@ def avro_fields(value: Any) -> dict[str, Any]:
             for failure in value.failures
         ]
         fields["token"] = None
+    elif isinstance(value, Operation):
+        fields["verb"] = value.verb.value
+    elif isinstance(value, AuditEntry):
+        fields |= fields.pop("operation")
+        fields["verb"] = value.operation.verb.value
+        fields["outcome"] = value.outcome.value
     return fields

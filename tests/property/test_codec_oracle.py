@@ -12,6 +12,7 @@ from cape_stream.errors import Reject
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.dead_letter import DeadLetter
 from cape_stream.model.job import Job
+from cape_stream.model.operation import AuditEntry, Operation
 from cape_stream.model.ping import Ping
 from cape_stream.model.status import JobStatus
 from tests.property.codec_values import RECORDS, avro_fields, values
@@ -36,6 +37,10 @@ def encode(codec: AvroCodec, value: Any) -> bytes:
             return codec.encode_cursors(value)
         case DeadLetter():
             return codec.encode_dead_letter(value)
+        case Operation():
+            return codec.encode_operation(value)
+        case AuditEntry():
+            return codec.encode_audit_entry(value)
         case _:
             raise AssertionError(f"no record: {value!r}")
 
@@ -51,6 +56,10 @@ def decode(codec: AvroCodec, like: Any, key: bytes, data: bytes) -> Any:
             return codec.decode_status(key, data)
         case CursorInfo():
             return codec.decode_cursors(data)
+        case Operation():
+            return codec.decode_operation(key, data)
+        case AuditEntry():
+            return codec.decode_audit_entry(data)
         case _:
             return codec.decode_dead_letter(data)
 
@@ -66,6 +75,10 @@ def decode_plainly(codec: AvroCodec, like: Any, key: bytes, data: bytes) -> Any:
             return codec._plain_status(key, data)
         case CursorInfo():
             return codec._plain_cursors(data)
+        case Operation():
+            return codec.decode_operation(key, data)
+        case AuditEntry():
+            return codec.decode_audit_entry(data)
         case _:
             return codec.decode_dead_letter(data)
 
@@ -79,7 +92,7 @@ def outcome(decoder: Any, *arguments: Any) -> Any:
 
 
 def key_of(value: Any) -> bytes:
-    return value.subject.encode() if not isinstance(value, DeadLetter) else b""
+    return b"" if isinstance(value, DeadLetter | AuditEntry) else value.subject.encode()
 
 
 @untimed

@@ -101,7 +101,9 @@ def test_word_rule_reads_whole_words() -> None:
     assert forbidden_words("frame/work/ and grass-root/ and redesign.mdx") == []
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock", "requirements-bench.lock"])
+@pytest.mark.parametrize(
+    "name", ["requirements.lock", "requirements-dev.lock", "requirements-bench.lock"]
+)
 def test_lock_pins_every_package_by_hash(name: str) -> None:
     entries = re.split(r"\n(?=[a-z])", (PROJECT / name).read_text().strip())
 

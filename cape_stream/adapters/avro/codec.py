@@ -3,13 +3,16 @@
 from cape_stream.adapters.avro.cursors import CursorCodec
 from cape_stream.adapters.avro.dead_letters import DeadLetterCodec
 from cape_stream.adapters.avro.jobs import JobCodec
+from cape_stream.adapters.avro.operations import OperationCodec
 from cape_stream.adapters.avro.pings import PingCodec
 from cape_stream.adapters.avro.registry import FileRegistry
 from cape_stream.adapters.avro.statuses import StatusCodec
 from cape_stream.ports.codec import Codec
 
 
-class AvroCodec(PingCodec, JobCodec, StatusCodec, CursorCodec, DeadLetterCodec, Codec):
+class AvroCodec(
+    PingCodec, JobCodec, StatusCodec, CursorCodec, DeadLetterCodec, OperationCodec, Codec
+):
     """Values of the model ↔ Avro in Confluent's wire format. Safe to share by threads.
 
     The parts are parents and not members, so that a call on the hot path is one call.
@@ -27,3 +30,4 @@ class AvroCodec(PingCodec, JobCodec, StatusCodec, CursorCodec, DeadLetterCodec, 
         StatusCodec.__init__(self, registry)
         CursorCodec.__init__(self, registry)
         DeadLetterCodec.__init__(self, registry)
+        OperationCodec.__init__(self, registry)

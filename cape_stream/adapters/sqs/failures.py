@@ -38,12 +38,14 @@ STALE = frozenset(
     }
 )
 THROTTLE_WAIT_MS = 1_000
+REFUSED_STATUSES = (401, 403)
+"""What a proxy or another server says in the place of a code."""
 
 
 def is_credentials(error: Exception) -> bool:
     """True if the fault lies in who we are."""
     if isinstance(error, ClientError):
-        return code_of(error) in CREDENTIALS
+        return code_of(error) in CREDENTIALS or _status_of(error) in REFUSED_STATUSES
     return isinstance(error, NoCredentialsError) or "redential" in type(error).__name__
 
 
@@ -51,6 +53,11 @@ def code_of(error: ClientError) -> str:
     """The error code of an answer; SQS has an older one beside it in its query form."""
     code: str = error.response.get("Error", {}).get("Code", "")
     return code
+
+
+def _status_of(error: ClientError) -> int:
+    status: int = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return status
 
 
 def retyped(error: Exception, what: str) -> CapeError:
@@ -64,12 +71,11 @@ def retyped(error: Exception, what: str) -> CapeError:
         return Retry(f"{what}: {error}; check the credentials and their policy")
     if isinstance(error, ClientError):
         code = code_of(error)
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         if code in MISSING:
             return Fatal(f"{what}: there is no such queue")
         if code in THROTTLED:
             return Retry(f"{what}: {error}", THROTTLE_WAIT_MS)
-        if status >= 500 or not code:
+        if _status_of(error) >= 500 or not code:
             return Retry(f"{what}: {error}")
         return Reject(f"{what}: {error}")
     if isinstance(error, BotoCoreError | OSError):

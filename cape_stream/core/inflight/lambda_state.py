@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from cape_stream.core.job_ids import NO_JOB
 from cape_stream.model.sequence import NO_CURSOR
 
 if TYPE_CHECKING:
@@ -116,7 +117,17 @@ class LambdaState:
     empty ones until they are needed; change them only through the methods here.
     """
 
-    __slots__ = ("cursor", "done", "high", "jobs", "outputs", "parked", "unsure_to")
+    __slots__ = (
+        "cursor",
+        "done",
+        "fence",
+        "floor",
+        "high",
+        "jobs",
+        "outputs",
+        "parked",
+        "unsure_to",
+    )
 
     def __init__(self, cursor: int) -> None:
         self.cursor = cursor
@@ -131,6 +142,10 @@ class LambdaState:
         self.jobs = _NO_JOBS
         """Jobs that are out, ascending by first sequence id."""
         self.parked = _NO_PARKED
+        self.fence = NO_JOB
+        """Age of the newest job of before a rewind: what it and older ones report is void."""
+        self.floor = 0
+        """Attempts that a rewind has given up: those of what is issued anew are greater."""
         self.outputs = _NO_OUTPUTS
         """Outputs of done events that a later lambda still needs."""
 
@@ -187,6 +202,10 @@ class LambdaState:
             self.done.update(sequences)
         else:
             self.done = set(sequences) or _NO_DONE
+
+    def forget_done(self) -> None:
+        """Nothing beyond the cursor is done."""
+        self.done = _NO_DONE
 
     def keep_output(self, sequence: int, output: bytes) -> None:
         """Keep an output for the lambdas that take it."""

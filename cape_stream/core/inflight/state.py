@@ -38,6 +38,8 @@ class InflightState:
         """Subjects that ended since then; their cursors are not in the table yet."""
         self.asleep: dict[str, SubjectState] = {}
         """Subjects that went to sleep since then; their rows are not in the table yet."""
+        self.paused: set[str] = set()
+        """Topologies that an operator has paused, known ones or not."""
         self.parked = 0
         """Parked events over all subjects in memory."""
         self.effects = SchedulerEffects()

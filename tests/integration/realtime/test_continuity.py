@@ -1,6 +1,7 @@
 """No gap and no duplicate: renewals, cut links, restarts and several servers, on a real Valkey."""
 
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -255,6 +256,21 @@ def test_several_servers_share_a_port_and_hear_the_same(site: Installation) -> N
         assert [each["data"] for each in client.until_messages(20)] == sent
     assert sum(server.counters.streams for server in servers) == 30
     assert max(server.counters.streams for server in servers) < 30
+
+
+def test_hundreds_who_come_at_once_are_all_let_in(site: Installation) -> None:
+    """As after a restart without grace: nobody is told that the store has too few connections."""
+    server, context = site.start(), site.context()
+    token = context.grant(["room"]).token
+    request = f"GET /v1/stream?grant={token} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    sockets = [socket.create_connection(("127.0.0.1", server.port), 20) for _ in range(400)]
+
+    for sock in sockets:
+        sock.sendall(request)
+
+    for sock in sockets:
+        assert sock.recv(12) == b"HTTP/1.1 200"
+        sock.close()
 
 
 def test_a_foreign_value_under_our_keys_is_refused_and_the_next_is_served(

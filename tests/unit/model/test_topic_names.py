@@ -11,6 +11,8 @@ def test_topic_names_spell_every_topic_and_group_once() -> None:
         NAMES.pings("flights"),
         NAMES.statuses("flights"),
         NAMES.changelog("flights"),
+        NAMES.operations("flights"),
+        NAMES.audit("flights"),
         NAMES.jobs("general"),
         NAMES.jobs("general", BACKLOG),
         NAMES.dead_letters,

@@ -15,7 +15,16 @@ from cape_stream.sdk.batch import Batch
 from cape_stream.shipped import shipped
 
 DAY_MS = 24 * 60 * 60 * 1000
-KINDS = ["changelog", "dead_letters", "job_statuses", "jobs", "pings", "refresh"]
+KINDS = [
+    "audit",
+    "changelog",
+    "dead_letters",
+    "job_statuses",
+    "jobs",
+    "operations",
+    "pings",
+    "refresh",
+]
 
 
 def parse(batch: Batch) -> None:
@@ -54,6 +63,8 @@ def test_specs_bear_the_names_of_the_model(specs: dict[str, TopicSpec]) -> None:
         *(names.pings(domain) for domain in ("flights", "crews")),
         *(names.statuses(domain) for domain in ("flights", "crews")),
         *(names.changelog(domain) for domain in ("flights", "crews")),
+        *(names.operations(domain) for domain in ("flights", "crews")),
+        *(names.audit(domain) for domain in ("flights", "crews")),
         *names.job_topics(("general", "bulk")),
         names.dead_letters,
         names.refresh,

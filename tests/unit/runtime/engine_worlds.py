@@ -26,6 +26,7 @@ from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.dead_letter import DeadLetter
 from cape_stream.model.event import Event
 from cape_stream.model.job import Job
+from cape_stream.model.operation import AuditEntry, Operation, Verb
 from cape_stream.model.ping import Ping
 from cape_stream.model.status import EventFailure, FailureClass, JobStatus, StatusKind
 from cape_stream.model.subject import partition_of
@@ -141,6 +142,7 @@ class EngineWorld:
         self.process = SimProcess(self.broker.timeline, "none")
         self.queues = sorted({entry.queue for entry in self.plan.lambdas})
         topics = [NAMES.pings(DOMAIN), NAMES.statuses(DOMAIN), NAMES.changelog(DOMAIN)]
+        topics += [NAMES.operations(DOMAIN), NAMES.audit(DOMAIN)]
         topics += NAMES.job_topics(self.queues)
         topics.append(NAMES.dead_letters)
         self.broker.create_topics(
@@ -155,10 +157,11 @@ class EngineWorld:
         make = dispatcher_factory(self.plan, self.codec, routing, self.scheduler_settings)
         return TaskGroup(
             name=DOMAIN,
-            inputs=(NAMES.statuses(DOMAIN), NAMES.pings(DOMAIN)),
+            inputs=(NAMES.statuses(DOMAIN), NAMES.pings(DOMAIN), NAMES.operations(DOMAIN)),
             changelog=NAMES.changelog(DOMAIN),
             make_processor=make,
             replayed_first=(NAMES.statuses(DOMAIN),),
+            always_open=(NAMES.operations(DOMAIN),),
             outputs=NAMES.job_topics(self.queues),
             source=self.asked_source,
         )
@@ -246,6 +249,41 @@ class EngineWorld:
     def put_status(self, key: bytes | None, value: bytes | None, partition: int = 0) -> None:
         """Any record in the status topic."""
         self.broker.append(TopicPartition(NAMES.statuses(DOMAIN), partition), key, value)
+
+    def order(
+        self,
+        verb: Verb,
+        topology: str,
+        subject: str | None = None,
+        sequence: int | None = None,
+        why: str = "a test",
+        partition: int | None = None,
+    ) -> None:
+        """An operator's order is produced, to the owner, or to every partition."""
+        operation = Operation(
+            operation_id=f"{verb}-{topology}-{subject}-{sequence}",
+            verb=verb,
+            domain=DOMAIN,
+            topology=topology,
+            subject=subject,
+            sequence=sequence,
+            who="ann",
+            why=why,
+            issued_ms=self.now_ms,
+        )
+        key = (subject or topology).encode()
+        places = [partition_of(key, self.partitions)] if subject else list(range(self.partitions))
+        for place in places if partition is None else [partition]:
+            self.put_operation(key, self.codec.encode_operation(operation), place)
+
+    def put_operation(self, key: bytes | None, value: bytes | None, partition: int = 0) -> None:
+        """Any record in the topic of operators' orders."""
+        self.broker.append(TopicPartition(NAMES.operations(DOMAIN), partition), key, value)
+
+    def audit(self) -> list[AuditEntry]:
+        """What became of the orders."""
+        records = self.records(NAMES.audit(DOMAIN))
+        return [self.codec.decode_audit_entry(record.value) for record in records]
 
     def status_of(
         self, job: Job, failed: Sequence[int] = (), kind: StatusKind = StatusKind.RESULTS

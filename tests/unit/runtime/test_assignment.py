@@ -1,4 +1,5 @@
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ class Desk:
     def __init__(self) -> None:
         self.leaving: list[list[Task]] = []
         group = EngineWorld(topology("T1")).group()
+        group = replace(group, inputs=(NAMES.statuses(DOMAIN), NAMES.pings(DOMAIN)))
         self.assignment = Assignment([group], MemoryTable(), self.leaving.append)
 
     def tasks(self) -> list[str]:

@@ -122,6 +122,7 @@ def test_engine_refuses_partition_counts_that_differ_naming_both() -> None:
     """B73: pings have 6, the changelog 4."""
     log = SimLog()
     counts = {PINGS: 6, STATUSES: 6, CHANGELOG: 4, JOBS: 6, f"{JOBS}.backlog": 6}
+    counts[NAMES.operations(DOMAIN)] = 6
     for name, partitions in counts.items():
         log.create_topics([TopicSpec(name=name, partitions=partitions, config={})])
     group = EngineWorld(topology("T1")).group()
@@ -338,7 +339,7 @@ def test_full_producer_pauses_all_inputs_and_loses_nothing() -> None:
         world.ping(f"S{number}", 1)
     world.turn(engine, 3, 0)
     assert task_of(engine).outbox
-    assert engine._closed_inputs == {PINGS, STATUSES}
+    assert engine._closed_inputs == {PINGS, STATUSES, NAMES.operations(DOMAIN)}
     world.turn(engine, 20)
 
     assert sorted(job.subject for job in world.jobs()) == sorted(f"S{n}" for n in range(30))

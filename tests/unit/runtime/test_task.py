@@ -17,6 +17,7 @@ def test_task_is_named_after_its_group_and_partition() -> None:
     assert task.inputs == [
         TopicPartition(NAMES.statuses(DOMAIN), 3),
         TopicPartition(NAMES.pings(DOMAIN), 3),
+        TopicPartition(NAMES.operations(DOMAIN), 3),
     ]
     assert task.changelog == TopicPartition(NAMES.changelog(DOMAIN), 3)
     assert task.state is TaskState.RESTORING

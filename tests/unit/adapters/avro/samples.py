@@ -11,6 +11,7 @@ from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.dead_letter import DeadLetter
 from cape_stream.model.event import Event
 from cape_stream.model.job import Job
+from cape_stream.model.operation import AuditEntry, Operation, Outcome, Verb
 from cape_stream.model.ping import Ping
 from cape_stream.model.status import EventFailure, FailureClass, JobStatus
 
@@ -59,6 +60,18 @@ ONE_DONE = JobStatus(
     done=(4711,),
 )
 CURSORS = CursorInfo("N14228", 4712, {"delays": 4711, "rotations": -1, "alerts": 4712})
+OPERATION = Operation(
+    operation_id="o-1",
+    verb=Verb.REWIND,
+    domain="flights",
+    topology="delays",
+    subject="N14228",
+    sequence=4_700,
+    who="ann",
+    why="the parser was wrong",
+    issued_ms=NOW_MS,
+)
+ENTRY = AuditEntry(OPERATION, 3, Outcome.APPLIED, "cursor 4711 → 4700", NOW_MS)
 LETTER = DeadLetter("flight-ops.flights.pings", 3, 812, "truncated", KEY, b"\x00\x00")
 
 
@@ -86,6 +99,13 @@ SAMPLES = (
     ),
     Sample("cursor_info", CURSORS, AvroCodec.encode_cursors, AvroCodec.decode_cursors),
     Sample("dead_letter", LETTER, AvroCodec.encode_dead_letter, AvroCodec.decode_dead_letter),
+    Sample(
+        "operation",
+        OPERATION,
+        AvroCodec.encode_operation,
+        lambda codec, data: codec.decode_operation(KEY, data),
+    ),
+    Sample("audit_entry", ENTRY, AvroCodec.encode_audit_entry, AvroCodec.decode_audit_entry),
 )
 
 

@@ -44,6 +44,8 @@ FOREIGN = {
     "job_status": "foreign schema id 1 (ping, expected job_status)",
     "cursor_info": "foreign schema id 4 (job_status, expected cursor_info)",
     "dead_letter": "foreign schema id 4 (job_status, expected dead_letter)",
+    "operation": "foreign schema id 4 (job_status, expected operation)",
+    "audit_entry": "foreign schema id 4 (job_status, expected audit_entry)",
 }
 WITHOUT_UNION = {"cursor_info"}
 """Records in which `union-index-9` has nothing to change."""

@@ -26,9 +26,11 @@ def test_registry_serves_the_shipped_schemas() -> None:
         (4, "job_status", 1),
         (5, "cursor_info", 1),
         (6, "dead_letter", 1),
+        (7, "operation", 1),
+        (8, "audit_entry", 1),
     ]
     assert registry.find(4) == registry.version("job_status", 1)
-    assert registry.find(7) is None
+    assert registry.find(9) is None
 
 
 def test_registry_knows_old_versions_beside_new_ones(tmp_path: Path) -> None:

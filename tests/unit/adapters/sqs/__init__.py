@@ -1,0 +1,1 @@
+"""The SQS adapter, as far as it needs no server."""
