@@ -20,6 +20,7 @@ from cape_stream.core.inflight.subject import SubjectState
 from cape_stream.core.operating import Ruling
 from cape_stream.core.plan import compile_plan
 from cape_stream.core.scheduler import Scheduler, SchedulerSettings
+from cape_stream.core.valves import valves_of
 from cape_stream.model.active_row import NEVER_MS, ActiveRow
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.event import Event
@@ -98,6 +99,8 @@ class Desk:
         """What the source holds, for `serve`."""
         self.active: dict[str, bytes] = {}
         self.asleep: dict[str, ActiveRow] = {}
+        self.swept = False
+        """True once the scheduler has asked for a look through the table."""
         """Stored active rows, encoded as a dispatcher does."""
         self.infos: dict[str, CursorInfo] = {}
         """Stored cursor infos."""
@@ -341,7 +344,7 @@ class Desk:
             if isinstance(stored, ActiveRow):
                 if holds_unserved(self.plan, stored, self.scheduler.paused):
                     self.scheduler.on_wake(stored, self.now_ms)
-            elif stored is not None and lags(self.plan, info, self.scheduler.paused):
+            elif stored is not None and lags(self.plan, info, self.scheduler.takes):
                 self.scheduler.on_ping(subject, info.latest, info, self.now_ms)
         self._take_effects()
 
@@ -377,8 +380,9 @@ class Desk:
     def look(self, subject: str) -> SubjectState | None:
         """What is known of a subject that is active or asleep, wherever it is."""
         found = self.scheduler.subject(subject) or self.scheduler.sleeper(subject)
+        apart = InflightState(valves_of(self.plan, SchedulerSettings(), 1))
         if found is None and subject in self.asleep and not self.scheduler.holds(subject):
-            return rows.restore(self.plan, InflightState(), self.asleep[subject], self.now_ms)
+            return rows.restore(self.plan, apart, self.asleep[subject], self.now_ms)
         return found
 
     def lambda_state(
@@ -458,5 +462,6 @@ class Desk:
         for job in effects.jobs:
             self.jobs[f"J{len(self.jobs) + 1}"] = job
         self.oversized += effects.oversized
+        self.swept = self.swept or effects.sweep
         self.queries += effects.queries
         self.asked += effects.queries
