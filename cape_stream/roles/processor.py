@@ -30,6 +30,7 @@ from cape_stream.queues.gauges import Gauges
 from cape_stream.queues.lane import Lane
 from cape_stream.queues.ledger import DrainReport
 from cape_stream.queues.messages import training
+from cape_stream.queues.messages.ses_reputation import SesReputationHandler
 from cape_stream.queues.processor import Processor
 from cape_stream.queues.settings import LaneSettings, ProcessorSettings
 from cape_stream.roles.backends import open_backend
@@ -151,6 +152,7 @@ async def opened(
     )
     try:
         clock = SteadyClock()
+        await SesReputationHandler(deliveries, services.mail_limit).restore()
         specs = await allowed(pool, settings, StsIdentity(settings.sqs), stopping)
         lanes = await open_lanes(specs, server, equipment, services, settings, stopping)
         if stopping.is_set():
