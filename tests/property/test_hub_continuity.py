@@ -6,13 +6,9 @@ data. The judge knows what was published; it reads the bytes each client got.
 """
 
 import asyncio
-import json
 import random
-import re
 import time
 from collections.abc import Collection
-from contextlib import suppress
-from typing import Any
 
 import pytest
 
@@ -21,42 +17,16 @@ from cape_stream.adapters.simulated.channels import (
     MemoryChannelStore,
     MemoryChannelWriter,
 )
-from cape_stream.errors import Retry
 from cape_stream.ports.channels import GrantKey, Opening, Position, Realm, Retention
 from cape_stream.realtime.framing import message_body
-from cape_stream.realtime.grants import Grant
 from cape_stream.realtime.hub import Hub
 from cape_stream.realtime.keys import GrantKeys
-from cape_stream.realtime.links import Link
 from cape_stream.realtime.settings import RealtimeSettings
-from cape_stream.realtime.streams import Stream, Wire
+from tests.property.hub_clients import REALM, Client
 
-REALM = Realm("live", "app")
 CHANNELS = ["a", "b", "c"]
 KEYS = GrantKeys.ephemeral()
 SETTINGS = RealtimeSettings(heartbeat_interval_ms=100, history_messages=500)
-_EVENT = re.compile(rb"(?:event: (\w+)\n)?(?:id: ([\w-]+)\n)?data: (.*)\n\n|id: ([\w-]+)\n\n")
-
-
-class Wires(asyncio.Transport):
-    """A connection that takes everything at once and keeps it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self.is_over = False
-
-    def write(self, data: Any) -> None:
-        self.written += data
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def is_closing(self) -> bool:
-        return self.is_over
-
-    def abort(self) -> None:
-        self.is_over = True
 
 
 class LateFeed(MemoryChannelFeed):
@@ -86,46 +56,6 @@ class LateFeed(MemoryChannelFeed):
     async def _dawdle(self) -> None:
         for _ in range(self._chance.choice([0, 0, 1, 3, 9])):
             await asyncio.sleep(0)
-
-
-class Client:
-    """One page: its channels, its cursor, and what it has seen of each channel."""
-
-    def __init__(self, number: int, channels: list[str]) -> None:
-        self.channels = channels
-        self.cursor = ""
-        self.heard: list[tuple[str, Any]] = []
-        """(event, data) in the order of arrival, over all its connections."""
-        grant_id = f"g-{number}"
-        self.grant = Grant(grant_id, REALM, tuple(channels), "", "", 0, 10**15, None)
-        self.stream: Stream | None = None
-        self.wires = Wires()
-        self._read = 0
-
-    async def connect(self, hub: Hub) -> None:
-        self.wires, self._read = Wires(), 0
-        link = Link(self.wires)
-        stream = Stream(link, Wire.SSE, self.grant, 10**9)
-        with suppress(Retry):
-            opening = await hub.join(stream, self.cursor)
-            await hub.begin(stream, opening, is_resumed=bool(self.cursor))
-            self.stream = stream
-
-    def leave(self, hub: Hub) -> None:
-        if self.stream is not None:
-            self.read()
-            self.wires.is_over = True
-            hub.leave(self.stream)
-            self.stream = None
-
-    def read(self) -> None:
-        """Take in what has arrived, as a browser does."""
-        raw = self.wires.written[self._read :]
-        self._read = len(self.wires.written)
-        for name, cursor, data, beat in _EVENT.findall(raw):
-            self.cursor = (cursor or beat).decode() or self.cursor
-            if data:
-                self.heard.append((name.decode() or "message", json.loads(data)))
 
 
 class Scene:
