@@ -236,7 +236,7 @@ async def test_release_waits_for_a_renewal_that_is_under_way(world: World) -> No
     async def fail_in_beat(task: Task, context: JobContext) -> None:
         if context.attempt > 1:
             return
-        await asyncio.sleep(0.75)  # the beat left at 0.67 s and answers at 1.67 s
+        await asyncio.sleep(0.75)  # the beat left at 0.67 s and has done its deed at 1.17 s
         queue.faults.latency_s.clear()
         raise ValueError("now")
 
@@ -248,7 +248,7 @@ async def test_release_waits_for_a_renewal_that_is_under_way(world: World) -> No
     await until(lambda: not queue.shelf.messages)
 
     first, second = (when for when, _, _ in queue.shelf.receives)
-    assert 1_600 <= second - first < 2_000
+    assert 1_150 <= second - first < 2_000
     await running.stop()
 
 
