@@ -16,6 +16,8 @@ from enum import StrEnum
 
 MEMORY = 16
 """Outcomes the share of failures looks back on; one more weighs 1/16."""
+FORGOTTEN = 0.01
+"""A share so small is none."""
 PROBES_MAX = 1
 """Jobs that are out at a time while it is half open."""
 
@@ -53,6 +55,7 @@ class Breaker:
         "_probes",
         "_settings",
         "_share",
+        "is_worried",
         "opened_ms",
         "opens",
         "reopens_ms",
@@ -63,6 +66,8 @@ class Breaker:
         self._settings = settings
         self.state = BreakerState.CLOSED
         self._share = 0.0
+        self.is_worried = False
+        """True if a success would be news; most of the time it is not."""
         self._failing: set[str] = set()
         """Subjects whose first attempts have failed while failures were the rule."""
         self._cooldown_ms = settings.breaker_cooldown_ms
@@ -96,8 +101,11 @@ class Breaker:
         """Some event of a job that was issued then is done."""
         if self.state is BreakerState.CLOSED:
             self._share -= self._share / MEMORY
-            if self._failing and self._share < 0.5:
+            if self._share < 0.5:
                 self._failing.clear()
+            if self._share < FORGOTTEN:
+                self._share = 0.0
+                self.is_worried = False
         elif issued_ms >= self.reopens_ms:
             self._close()
 
@@ -106,6 +114,7 @@ class Breaker:
         if self.state is BreakerState.CLOSED:
             if attempt == 1 and subject not in self._failing:
                 self._share += (1 - self._share) / MEMORY
+                self.is_worried = True
                 self._failing.add(subject)
                 if len(self._failing) > 4 * self._settings.breaker_subjects:
                     self._failing.pop()
@@ -135,5 +144,6 @@ class Breaker:
     def _close(self) -> None:
         self.state = BreakerState.CLOSED
         self._share = 0.0
+        self.is_worried = False
         self._failing.clear()
         self.opened_ms = 0

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from cape_stream.core.breaker import BreakerState
 from cape_stream.core.effects import OversizedEvent
 from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState, Parked
 from cape_stream.core.inflight.state import InflightState
@@ -85,7 +86,13 @@ class Issuer:
             if paused and plan.topology in paused:
                 continue
             valve = valves[place]
-            if not valve.is_open(now_ms) or (valve.line and subject is not pulled):
+            queue = valve.queue
+            if (
+                valve.line
+                or queue.out >= queue.limit
+                or valve.is_limited
+                or valve.breaker.state is not BreakerState.CLOSED
+            ) and (not valve.is_open(now_ms) or (valve.line and subject is not pulled)):
                 if state.high < head or state.is_due(now_ms):
                     self._inflight.line_up(valve, subject)
                 continue

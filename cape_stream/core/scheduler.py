@@ -226,7 +226,8 @@ class Scheduler:
             self._settler.report(record, status, now_ms)
             if status.kind is not StatusKind.HEARTBEAT:
                 self._advance(record.subject, plan.affected, now_ms)
-                self._serve_lines(now_ms)
+                if inflight.waiting or inflight.deferring:
+                    self._serve_lines(now_ms)
 
     def on_wake(self, row: ActiveRow, now_ms: int) -> None:
         """The wake-up time of a subject that sleeps has come; nothing if it is here already."""

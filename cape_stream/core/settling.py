@@ -38,12 +38,11 @@ class Settler:
             return
         self._inflight.release(state, record)
         valve = self._inflight.valves[record.lambda_index]
-        valve.queue.learn(status.queued_ms, record.timeout_ms, now_ms)
-        if status.done:
-            valve.breaker.on_success(record.issued_ms)
-        elif status.kind is StatusKind.HANDED_BACK:
+        any_done = bool(status.done)
+        valve.on_report(record.issued_ms, status.queued_ms, now_ms, any_done=any_done)
+        if status.kind is StatusKind.HANDED_BACK:
             valve.breaker.on_no_news(record.issued_ms)
-        else:
+        elif not any_done:
             self._note_failure(record, now_ms)
         if not status.failures and list(status.done) == record.sequences:
             self._finish(record.subject, plan, state, record.sequences, status)

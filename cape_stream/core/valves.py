@@ -45,9 +45,9 @@ class QueueGate:
         self._shrinks_ms = 0
         self._credit = 0.0
 
-    def learn(self, queued_ms: int, timeout_ms: int, now_ms: int) -> None:
-        """A worker took a job of this timeout after so long in the queue."""
-        if queued_ms > min(timeout_ms // QUEUED_SHARE, QUEUED_MS_MAX):
+    def learn(self, queued_ms: int, queued_ms_max: int, now_ms: int) -> None:
+        """A worker took a job after so long in the queue; longer than the most is too late."""
+        if queued_ms > queued_ms_max:
             if now_ms >= self._shrinks_ms:
                 self.limit = max(QUEUE_LEAST, min(self.limit, self.out + 1) * 2 // 3)
                 self.shrinks += 1
@@ -73,6 +73,11 @@ class TopologyGate:
         self._free_ms = 0.0
         """When the next job may go out; up to a second behind the clock, which allows a burst."""
 
+    @property
+    def is_limited(self) -> bool:
+        """True if somebody has set a limit."""
+        return bool(self._gap_ms) or self.limit < UNLIMITED
+
     def frees_ms(self) -> int:
         """When the rate lets the next job out."""
         return -int(-self._free_ms // 1)
@@ -94,11 +99,12 @@ class Valve:
     __slots__ = (
         "breaker",
         "deferred",
+        "is_limited",
         "line",
         "place",
         "queue",
+        "queued_ms_max",
         "reopens_ms",
-        "timeout_ms",
         "topology",
     )
 
@@ -106,7 +112,10 @@ class Valve:
         self, plan: LambdaPlan, topology: TopologyGate, queue: QueueGate, breaker: Breaker
     ) -> None:
         self.place = plan.index
-        self.timeout_ms = plan.timeout_ms
+        self.queued_ms_max = min(plan.timeout_ms // QUEUED_SHARE, QUEUED_MS_MAX)
+        """How old jobs may be when workers take them before the queue gets fewer."""
+        self.is_limited = topology.is_limited
+        """True if the topology's gate has to be asked; most have none."""
         self.topology = topology
         self.queue = queue
         self.breaker = breaker
@@ -156,16 +165,19 @@ class Valve:
         return max(1, min(self.queue.limit, self.topology.limit) // 2)
 
     def on_issue(self, now_ms: int) -> None:
-        """A job went out."""
-        self.topology.on_issue(now_ms)
-        self.queue.out += 1
-        if not self.breaker.is_closed:
+        """A job went out; its queue has counted it."""
+        if self.is_limited:
+            self.topology.on_issue(now_ms)
+        if self.breaker.state is not BreakerState.CLOSED:
             self.breaker.on_issue()
 
-    def on_release(self) -> None:
-        """A job is no longer out."""
-        self.topology.out -= 1
-        self.queue.out -= 1
+    def on_report(self, issued_ms: int, queued_ms: int, now_ms: int, *, any_done: bool) -> None:
+        """A worker has reported on a job; quick where there is nothing to learn."""
+        queue, breaker = self.queue, self.breaker
+        if queued_ms > self.queued_ms_max or queue.out + 1 >= queue.limit:
+            queue.learn(queued_ms, self.queued_ms_max, now_ms)
+        if any_done and breaker.is_worried:
+            breaker.on_success(issued_ms)
 
 
 def valves_of(plan: DomainPlan, settings: BreakerSettings, partitions: int) -> Sequence[Valve]:

@@ -7,6 +7,7 @@ bookkeeping; what to do with it is decided in `cape_stream.core.issuing` and
 
 from collections.abc import Sequence
 
+from cape_stream.core.breaker import BreakerState
 from cape_stream.core.effects import SchedulerCounters, SchedulerEffects
 from cape_stream.core.inflight.deadlines import Deadlines
 from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState, Parked
@@ -51,7 +52,10 @@ class InflightState:
         record.subject.open_jobs += 1
         self.jobs[record.job_id] = record
         self.deadlines.add(record)
-        self.valves[record.lambda_index].on_issue(record.issued_ms)
+        valve = self.valves[record.lambda_index]
+        valve.queue.out += 1
+        if valve.is_limited or valve.breaker.state is not BreakerState.CLOSED:
+            valve.on_issue(record.issued_ms)
         self.dirty[record.subject] = None
 
     def release(self, state: LambdaState, record: JobRecord) -> None:
@@ -59,7 +63,10 @@ class InflightState:
         del self.jobs[record.job_id]
         self.deadlines.remove(record)
         state.remove_job(record)
-        self.valves[record.lambda_index].on_release()
+        valve = self.valves[record.lambda_index]
+        valve.queue.out -= 1
+        if valve.is_limited:
+            valve.topology.out -= 1
         record.subject.open_jobs -= 1
         self.dirty[record.subject] = None
 

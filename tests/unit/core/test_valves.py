@@ -132,7 +132,7 @@ def test_queue_limit_doubles_in_a_round_trip_while_jobs_are_taken_soon() -> None
     for _ in range(3):
         for _ in range(gate.limit):
             gate.out = gate.limit - 1
-            gate.learn(5, 30_000, 0)
+            gate.learn(5, 2_000, 0)
 
     assert gate.limit == QUEUE_FIRST * 8
 
@@ -141,7 +141,7 @@ def test_queue_limit_does_not_grow_while_it_is_not_used() -> None:
     gate = QueueGate("general")
     gate.out = 10
     for _ in range(1_000):
-        gate.learn(5, 30_000, 0)
+        gate.learn(5, 2_000, 0)
 
     assert gate.limit == QUEUE_FIRST
 
@@ -150,21 +150,20 @@ def test_queue_limit_shrinks_once_a_round_trip_when_jobs_are_taken_late() -> Non
     gate = QueueGate("general")
     gate.out = 300
     for _ in range(50):
-        gate.learn(8_000, 30_000, 1_000)
+        gate.learn(8_000, 2_000, 1_000)
     assert (gate.limit, gate.shrinks) == (200, 1)
     for second in range(2, 400):
         gate.out = gate.limit
-        gate.learn(8_000, 30_000, 9_000 * second)
+        gate.learn(8_000, 2_000, 9_000 * second)
 
     assert gate.limit == QUEUE_LEAST
 
 
 def test_queue_with_short_timeouts_is_kept_shorter() -> None:
-    gate = QueueGate("general")
-    gate.out = 300
-    gate.learn(300, 1_000, 0)
+    quick = LambdaSpec(lambda_id="only", timeout_ms=1_000)
+    valves = [Desk(topology("T1", each)).scheduler.valves[0] for each in (quick, SINGLE)]
 
-    assert gate.shrinks == 1
+    assert [valve.queued_ms_max for valve in valves] == [250, 2_000]
 
 
 def test_slow_queue_does_not_hold_up_another() -> None:
