@@ -114,7 +114,7 @@ bench-sqs: setup $(PEERS_STAMP) ## SQS workers, ours, celery and dramatiq, and 1
 	@$(PY) -m tests.bench.bench_sqs $(ARGS)
 
 .PHONY: bench-valkey
-bench-valkey: setup $(PEERS_STAMP) ## locks, caches, limits, beside three others on one server [ARGS=...]
+bench-valkey: setup $(PEERS_STAMP) ## locks, caches and limits beside others [ARGS=...]
 	@$(PY) -m tests.bench.bench_valkey $(ARGS)
 
 .PHONY: bench-%
