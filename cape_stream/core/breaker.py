@@ -44,6 +44,7 @@ class BreakerSettings:
     breaker_cooldown_ms: int = 1_000
     """First pause; each probe that fails doubles it."""
     breaker_cooldown_max_ms: int = 30_000
+    """Longest such pause: a lambda that is back is noticed within it."""
 
 
 class Breaker:

@@ -71,6 +71,13 @@ class Questions:
         """True while an answer is expected."""
         return bool(self._calls or self._waiting or self._alone)
 
+    def next_ms(self, now_ms: int) -> int | None:
+        """When `turn` may have something; None: not before another question is asked."""
+        if not self.busy:
+            return None
+        opens_until_ms = self.opens_until_ms
+        return now_ms if self._calls or opens_until_ms is None else opens_until_ms
+
     @property
     def state(self) -> SourceState:
         """What the source is taken for."""
