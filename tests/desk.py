@@ -49,6 +49,7 @@ def topology(
     quarantine_after: Mapping[FailureClass, int] | None = None,
     from_latest: bool = False,
     formerly: tuple[str, ...] = (),
+    in_flight_max: int | None = None,
 ) -> TopologySpec:
     """A topology with one lambda called ``only``, unless told otherwise."""
     return TopologySpec(
@@ -62,6 +63,7 @@ def topology(
         quarantine_after=quarantine_after or {},
         from_latest=from_latest,
         formerly=formerly,
+        in_flight_max=in_flight_max,
     )
 
 
