@@ -71,6 +71,7 @@ local ceiling = math.min(number('ceiling', start), tonumber(most))
 local open = redis.call('ZCARD', slots)
 local limit = math.floor(ceiling)
 if open >= limit then
+  redis.call('DEL', wake)  -- whatever lies there was for slots that are taken again
   local first = redis.call('ZRANGE', slots, 0, 0, 'WITHSCORES')
   return {0, math.max(1, tonumber(first[2]) - now_ms), reaped}
 end
