@@ -113,6 +113,10 @@ $(PEERS_STAMP): requirements-bench.lock $(STAMP)
 bench-sqs: setup $(PEERS_STAMP) ## SQS workers, ours, celery and dramatiq, and 100 drains [ARGS=...]
 	@$(PY) -m tests.bench.bench_sqs $(ARGS)
 
+.PHONY: bench-valkey
+bench-valkey: setup $(PEERS_STAMP) ## locks, caches and limits beside others [ARGS=...]
+	@$(PY) -m tests.bench.bench_valkey $(ARGS)
+
 .PHONY: bench-%
 bench-%: setup ## one measurement, such as bench-dispatch; last line is one JSON object
 	@$(PY) -m tests.bench.bench_$(subst -,_,$*) $(ARGS)

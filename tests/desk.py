@@ -20,6 +20,7 @@ from cape_stream.core.inflight.subject import SubjectState
 from cape_stream.core.operating import Ruling
 from cape_stream.core.plan import compile_plan
 from cape_stream.core.scheduler import Scheduler, SchedulerSettings
+from cape_stream.core.valves import valves_of
 from cape_stream.model.active_row import NEVER_MS, ActiveRow
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.event import Event
@@ -48,6 +49,7 @@ def topology(
     quarantine_after: Mapping[FailureClass, int] | None = None,
     from_latest: bool = False,
     formerly: tuple[str, ...] = (),
+    in_flight_max: int | None = None,
 ) -> TopologySpec:
     """A topology with one lambda called ``only``, unless told otherwise."""
     return TopologySpec(
@@ -61,6 +63,7 @@ def topology(
         quarantine_after=quarantine_after or {},
         from_latest=from_latest,
         formerly=formerly,
+        in_flight_max=in_flight_max,
     )
 
 
@@ -98,6 +101,8 @@ class Desk:
         """What the source holds, for `serve`."""
         self.active: dict[str, bytes] = {}
         self.asleep: dict[str, ActiveRow] = {}
+        self.swept = False
+        """True once the scheduler has asked for a look through the table."""
         """Stored active rows, encoded as a dispatcher does."""
         self.infos: dict[str, CursorInfo] = {}
         """Stored cursor infos."""
@@ -341,7 +346,7 @@ class Desk:
             if isinstance(stored, ActiveRow):
                 if holds_unserved(self.plan, stored, self.scheduler.paused):
                     self.scheduler.on_wake(stored, self.now_ms)
-            elif stored is not None and lags(self.plan, info, self.scheduler.paused):
+            elif stored is not None and lags(self.plan, info, self.scheduler.takes):
                 self.scheduler.on_ping(subject, info.latest, info, self.now_ms)
         self._take_effects()
 
@@ -377,8 +382,9 @@ class Desk:
     def look(self, subject: str) -> SubjectState | None:
         """What is known of a subject that is active or asleep, wherever it is."""
         found = self.scheduler.subject(subject) or self.scheduler.sleeper(subject)
+        apart = InflightState(valves_of(self.plan, SchedulerSettings(), 1))
         if found is None and subject in self.asleep and not self.scheduler.holds(subject):
-            return rows.restore(self.plan, InflightState(), self.asleep[subject], self.now_ms)
+            return rows.restore(self.plan, apart, self.asleep[subject], self.now_ms)
         return found
 
     def lambda_state(
@@ -458,5 +464,6 @@ class Desk:
         for job in effects.jobs:
             self.jobs[f"J{len(self.jobs) + 1}"] = job
         self.oversized += effects.oversized
+        self.swept = self.swept or effects.sweep
         self.queries += effects.queries
         self.asked += effects.queries

@@ -29,6 +29,10 @@ on Kafka, each role as often as you like:
   cape worker       shop.events:app --kafka broker:9092 --concurrency 32
   cape refresh      shop.events:app --kafka broker:9092
 
+workers of the SQS fleet, see docs/queues.md:
+  cape processor shop.work:equipment --pool general
+  cape queues depth
+
 exit codes: 0 stopped as asked, 1 cannot go on (the reason is the last line), 2 asked wrongly
 """
 

@@ -20,6 +20,7 @@ LOGGER = logging.getLogger("cape_stream.coordination")
 
 RENEWALS_PER_TTL = 3
 RETRY_MS = 100
+SLOW_MS = 50
 MARGIN_MIN_MS = 5
 MARGIN_PART = 50
 """The deadline is a fiftieth of the lease before the server's: clocks run at different speed."""
@@ -135,13 +136,19 @@ class Lease:
         now_ms = monotonic_ms()
         if self._released is not None or self.lost.is_set():
             return None
-        if now_ms >= self._deadline_ms:
-            over = now_ms >= self.ends_ms
-            self.lose("it was held for its maximum" if over else "it could not be renewed in time")
+        if self.is_over(now_ms):
             return None
         if now_ms >= self.ends_ms:
             return self._deadline_ms
         return self._renewed(now_ms)
+
+    def is_over(self, now_ms: float) -> bool:
+        """True if its deadline has passed, which is told to everybody who wanted to know."""
+        if now_ms < self._deadline_ms:
+            return False
+        over = now_ms >= self.ends_ms
+        self.lose("it was held for its maximum" if over else "it could not be renewed in time")
+        return True
 
     def _renewed(self, sent_ms: float) -> float | None:
         in_danger = self._deadline_ms - sent_ms < self.ttl_ms / RENEWALS_PER_TTL
@@ -181,7 +188,8 @@ class LeaseKeeper:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="cape-leases", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            if self._due[0][2] is lease:  # else the thread wakes early enough by itself
+                self._changed.notify()
 
     def close(self) -> None:
         """Renew no more. Leases that are still held end by themselves."""
@@ -194,10 +202,21 @@ class LeaseKeeper:
 
     def _run(self) -> None:
         for lease in self._ripe():
+            began_ms = monotonic_ms()
             again_ms = lease.keep()
-            if again_ms is not None:
-                with self._changed:
+            with self._changed:
+                if again_ms is not None:
                     heapq.heappush(self._due, (again_ms, next(self._numbers), lease))
+            if monotonic_ms() - began_ms > SLOW_MS:
+                # The server is slow. Nobody shall learn of a loss later because of that.
+                self._notice_ends()
+
+    def _notice_ends(self) -> None:
+        now_ms = monotonic_ms()
+        with self._changed:
+            kept = [lease for _, _, lease in self._due]
+        for lease in kept:
+            lease.is_over(now_ms)
 
     def _ripe(self) -> Iterator[Lease]:
         while True:

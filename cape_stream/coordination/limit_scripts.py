@@ -38,7 +38,7 @@ local function reap()
   return #dead
 end
 local function nudge(count)
-  for _ = 1, math.min(count, $wake_max) do redis.pcall('LPUSH', wake, '1') end
+  for _ = 1, count do redis.pcall('LPUSH', wake, '1') end
   redis.call('LTRIM', wake, 0, $wake_max - 1)
   redis.call('PEXPIRE', wake, $wake_kept_ms)
 end
@@ -71,6 +71,7 @@ local ceiling = math.min(number('ceiling', start), tonumber(most))
 local open = redis.call('ZCARD', slots)
 local limit = math.floor(ceiling)
 if open >= limit then
+  redis.call('DEL', wake)  -- whatever lies there was for slots that are taken again
   local first = redis.call('ZRANGE', slots, 0, 0, 'WITHSCORES')
   return {0, math.max(1, tonumber(first[2]) - now_ms), reaped}
 end
@@ -125,7 +126,7 @@ elseif outcome == 'success' and tonumber(began_ms) >= changed_ms then
       'grown_ms', whole(now_ms))
   end
 end
-nudge(math.max(1, math.floor(number('ceiling', start)) - redis.call('ZCARD', slots)))
+nudge(2)  -- one for this slot, one for a ceiling that may have grown
 keep()
 return 1
 """,

@@ -39,7 +39,10 @@ local held = redis.call('GET', held_key)
 if held then
   local holder = parted(held)
   if holder.err then return holder end
-  if holder[1] ~= token then return {0, redis.call('PTTL', held_key)} end
+  if holder[1] ~= token then
+    redis.call('DEL', wake_key)  -- whatever lies there was for who holds it now
+    return {0, redis.call('PTTL', held_key)}
+  end
   redis.call('PEXPIRE', held_key, ttl)
   return {1, holder[2]}
 end

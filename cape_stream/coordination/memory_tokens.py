@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from cape_stream.coordination.breaker import monotonic_ms
-from cape_stream.coordination.credentials import (
+from cape_stream.coordination.scopes import (
     HOOK_LIFETIME_MAX_MS,
     TOKENS_PER_HOLDER_MAX,
     checked_names,

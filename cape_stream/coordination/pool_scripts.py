@@ -82,6 +82,7 @@ local item = redis.call('LPOP', ready)
 while item and redis.call('HEXISTS', items, item) == 0 do item = redis.call('LPOP', ready) end
 if not item then
   count('misses', 1)
+  redis.call('DEL', wake)  -- whatever lies there was for items that are gone
   keep()
   return false
 end

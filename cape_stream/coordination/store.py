@@ -10,6 +10,7 @@ from cape_stream.coordination.clients import connect
 from cape_stream.coordination.failures import LINK_ERRORS, code_of, is_link_error, typed
 from cape_stream.coordination.figures import Figures
 from cape_stream.coordination.keys import Keys
+from cape_stream.coordination.links import Links, open_links
 from cape_stream.coordination.scripts import Argument, Call, Steps
 from cape_stream.coordination.settings import Place, ValkeySettings
 from cape_stream.errors import CapeError, Retry
@@ -119,17 +120,16 @@ class Store:
         self._waiting.close()
 
     def _repeated(self, call: Call) -> Any:
-        client = self._client.get()
+        links = self._client.links()
         try:
-            return _send(client, call)
+            return _send(links, call)
         except Exception as error:
-            if code_of(error) == "READONLY":
-                # A demoted primary: let go of all connections to it and look again.
-                client.connection_pool.disconnect(inuse_connections=False)
-            elif not was_cut(error):
+            # A demoted primary, or a link that broke: look again, and begin with fresh links.
+            if code_of(error) != "READONLY" and not was_cut(error):
                 raise
+            links.renew()
             self.figures.add("valkey_repeats")
-            return _send(client, call)
+            return _send(links, call)
 
     def _block(self, verb: str, key: str, wait_ms: float, *more: str) -> Any:
         wait_s = f"{max(wait_ms, 1) / 1_000:.3f}"
@@ -146,13 +146,13 @@ class Store:
         return reply
 
 
-def _send(client: Any, call: Call) -> Any:
+def _send(links: Links, call: Call) -> Any:
     try:
-        return client.execute_command(*call.by_digest())
+        return links.execute(call.by_digest())
     except Exception as error:
         if code_of(error) != "NOSCRIPT":
             raise
-    return client.execute_command(*call.whole())
+    return links.execute(call.whole())
 
 
 def was_cut(error: BaseException) -> bool:
@@ -169,6 +169,21 @@ class _Lazy:
         self._read_timeout_ms = read_timeout_ms
         self._lock = threading.Lock()
         self._client: Any = None
+        self._links: Links | None = None
+
+    def links(self) -> Links:
+        links = self._links
+        if links is None:
+            client, settings = self.get(), self._settings
+            is_plain = Place.of(settings.url).kind == "plain"
+            wait_ms, links_max = self._read_timeout_ms, settings.connections_max
+            with self._lock:
+                if self._links is None:
+                    self._links = open_links(
+                        client, is_plain=is_plain, links_max=links_max, wait_ms=wait_ms
+                    )
+                links = self._links
+        return links
 
     def get(self) -> Any:
         client = self._client
@@ -182,6 +197,9 @@ class _Lazy:
     def close(self) -> None:
         with self._lock:
             client, self._client = self._client, None
+            links, self._links = self._links, None
+        if links is not None:
+            links.close()
         if client is not None:
             with suppress(*LINK_ERRORS):
                 client.close()

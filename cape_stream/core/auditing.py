@@ -35,6 +35,12 @@ def audit_inflight(plan: DomainPlan, inflight: InflightState) -> Iterator[Findin
     for job_id, record in inflight.jobs.items():
         if job_id not in seen_jobs:
             yield Finding("leaked", record.subject.subject, f"job {job_id} is out for no lambda")
+    for gate in {id(valve.queue): valve.queue for valve in inflight.valves}.values():
+        places = {valve.place for valve in inflight.valves if valve.queue is gate}
+        out = sum(record.lambda_index in places for record in inflight.jobs.values())
+        if out != gate.out:
+            detail = f"queue {gate.name} counts {gate.out} jobs out, {out} are"
+            yield Finding("leaked" if gate.out > out else "impossible", "", detail)
     if parked_anywhere != inflight.parked:
         detail = f"{inflight.parked} parked events counted, {parked_anywhere} there"
         yield Finding("impossible", "", detail)
@@ -69,7 +75,7 @@ def _audit_subject(
             f" {jobs} and {parked} there"
         )
         yield Finding("impossible", subject, detail)
-    is_moving = jobs or parked or state.queries or state.wants or state.source_due_ms
+    is_moving = jobs or parked or state.queries or state.wants or state.source_due_ms or state.waits
     if not is_moving:
         yield Finding("stuck", subject, "in memory, and nothing is under way for it")
 

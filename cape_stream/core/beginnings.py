@@ -7,7 +7,7 @@ that the first ping names, and with the first event if it names none. So an even
 the topology was added is never left out; of what came before, it may get the last.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Mapping
 
 from cape_stream.core.plan import DomainPlan, LambdaPlan
 from cape_stream.model.active_row import ActiveRow
@@ -26,13 +26,21 @@ def first_cursors(plan: DomainPlan, known: Mapping[str, int], newest: int) -> li
     return [_first_cursor(entry, known, newest) for entry in plan.lambdas]
 
 
-def lags(plan: DomainPlan, info: CursorInfo, paused: Container[str] = ()) -> bool:
-    """True if some topology that is not ``paused`` is not where the subject's newest event is."""
+def lags(plan: DomainPlan, info: CursorInfo, takes: Callable[[int], bool]) -> bool:
+    """True if some topology is not where the subject's newest event is, and takes more now.
+
+    Args:
+        plan: the domain's.
+        info: where the subject stands.
+        takes: says of a topology's place whether work for it gets anywhere.
+    """
     known, latest = info.cursors, info.latest
     if known.keys() >= plan.names:
-        return any(known[name] < latest and name not in paused for name in plan.names)
-    cursors = zip(plan.lambdas, first_cursors(plan, known, latest), strict=True)
-    return any(cursor < latest and entry.topology not in paused for entry, cursor in cursors)
+        cursors = [known[topology.name] for topology in plan.topologies]
+    else:
+        first = first_cursors(plan, known, latest)
+        cursors = [first[topology.span.start] for topology in plan.topologies]
+    return any(cursor < latest and takes(place) for place, cursor in enumerate(cursors))
 
 
 def newest_in_row(row: ActiveRow) -> int:

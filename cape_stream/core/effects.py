@@ -26,6 +26,8 @@ class SchedulerEffects:
     """First: publish at once. A commit that records a job waits until the log has it."""
     oversized: list[OversizedEvent] = field(default_factory=list)
     """Then: tell people. Not issued; parked like a failure."""
+    sweep: bool = False
+    """There is room again for subjects that had to leave: look through the table soon."""
     queries: list[EventQuery] = field(default_factory=list)
     """Last: ask the source; each answer is a later input. Lost questions are asked again after
     a restart, because the subject's row says that it was pinged."""
@@ -53,6 +55,8 @@ class SchedulerCounters:
     """Jobs found in the job topics after a restart that the table did not know."""
     quarantined_events: int = 0
     """Events that were put where only a person takes them out."""
+    deferred: int = 0
+    """Subjects that left memory because a line was full; found again by the sweep."""
     put_to_sleep: int = 0
     """Subjects that left memory with parked work."""
     woken: int = 0

@@ -3,12 +3,13 @@
 Looks at a state and changes nothing. The answer is plain data, ready to be JSON.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Any
 
 from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState, Parked
 from cape_stream.core.inflight.subject import SubjectState
 from cape_stream.core.plan import DomainPlan, LambdaPlan
+from cape_stream.core.valves import Valve
 from cape_stream.model.active_row import NEVER_MS
 from cape_stream.model.sequence import NO_CURSOR
 
@@ -19,7 +20,12 @@ Answer = dict[str, Any]
 
 
 def explain(
-    plan: DomainPlan, subject: SubjectState, where: str, paused: Container[str], now_ms: int
+    plan: DomainPlan,
+    subject: SubjectState,
+    where: str,
+    paused: Container[str],
+    now_ms: int,
+    valves: Sequence[Valve] = (),
 ) -> Answer:
     """Everything there is to say.
 
@@ -29,6 +35,7 @@ def explain(
         where: ``active``, ``asleep`` or ``idle``.
         paused: topologies that are.
         now_ms: the present moment, by the clock of the times in the state.
+        valves: of the task, one a lambda; none leaves out what they say.
     """
     topologies = []
     reasons: list[str] = []
@@ -37,9 +44,15 @@ def explain(
         for place in topology.span:
             entry = plan.lambdas[place]
             because, is_done = _because(plan, subject, entry, where, paused, now_ms)
+            told = _lambda(entry, subject.lambdas[place], because, now_ms)
+            if valves:
+                told["valve"] = _valve(valves[place], subject, now_ms)
+                closed = told["valve"]["closed_by"]
+                if closed and not is_done and not subject.lambdas[place].jobs:
+                    told["because"] = because = f"{closed}; {because}"
             if not is_done:
                 reasons.append(f"{_name(entry)}: {because}")
-            lambdas.append(_lambda(entry, subject.lambdas[place], because, now_ms))
+            lambdas.append(told)
         topologies.append(
             {
                 "topology": topology.name,
@@ -84,6 +97,17 @@ def parked_events(plan: DomainPlan, subject: SubjectState, now_ms: int) -> list[
 
 def _name(entry: LambdaPlan) -> str:
     return f"{entry.topology}/{entry.lambda_id}"
+
+
+def _valve(valve: Valve, subject: SubjectState, now_ms: int) -> Answer:
+    return {
+        "closed_by": valve.closed_by(now_ms),
+        "breaker": str(valve.breaker.state),
+        "queue_jobs_out": valve.queue.out,
+        "queue_limit": valve.queue.limit,
+        "subjects_in_line": len(valve.line),
+        "is_in_line": subject in valve.line,
+    }
 
 
 def _lambda(entry: LambdaPlan, state: LambdaState, because: str, now_ms: int) -> Answer:

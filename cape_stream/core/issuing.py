@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from cape_stream.core.breaker import BreakerState
 from cape_stream.core.effects import OversizedEvent
 from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState, Parked
 from cape_stream.core.inflight.state import InflightState
@@ -16,8 +17,9 @@ from cape_stream.core.inflight.subject import SubjectState
 from cape_stream.core.plan import DomainPlan, LambdaPlan
 from cape_stream.core.retry import backoff_ms
 from cape_stream.core.tracker import plan_starts
+from cape_stream.core.valves import Valve
 from cape_stream.model.event import Event
-from cape_stream.model.job import Job
+from cape_stream.model.job import BACKLOG, LIVE, Job
 from cape_stream.model.request import EventQuery
 from cape_stream.model.status import FailureClass
 
@@ -43,12 +45,16 @@ class Issuer:
         partition: int,
         epoch: int,
         job_bytes_max: int,
+        backlog_after: int,
     ) -> None:
         self._plan = plan
         self._inflight = inflight
         self._partition = partition
         self._epoch = epoch
         self._job_bytes_max = job_bytes_max
+        self._backlog_after = backlog_after
+        self.pulled: SubjectState | None = None
+        """The subject whose turn it is, if it has stood in a line."""
         self._prefix = f"{partition}-{epoch:x}-"
         self._count = 0
 
@@ -70,7 +76,7 @@ class Issuer:
     def fill(self, subject: SubjectState, places: Iterable[int], now_ms: int) -> None:
         """Issue what these lambdas may have now; note in ``subject.wants`` what they lack."""
         plans, states, head = self._plan.lambdas, subject.lambdas, subject.head
-        paused = self._inflight.paused
+        valves, pulled, paused = self._inflight.valves, self.pulled, self._inflight.paused
         shared: dict[tuple[int, int], _Batch | None] = {}
         for place in places:
             state = states[place]
@@ -79,14 +85,25 @@ class Issuer:
             plan = plans[place]
             if paused and plan.topology in paused:
                 continue
+            valve = valves[place]
+            queue = valve.queue
+            if (
+                valve.line
+                or queue.out >= queue.limit
+                or valve.is_limited
+                or valve.breaker.state is not BreakerState.CLOSED
+            ) and (not valve.is_open(now_ms) or (valve.line and subject is not pulled)):
+                if state.high < head or state.is_due(now_ms):
+                    self._inflight.line_up(valve, subject)
+                continue
             if (
                 not plan.gates
                 and state.is_plain()
                 and self._fill_plain(subject, plan, state, now_ms, shared)
             ):
                 continue
-            if state.parked:
-                self._fill_parked(subject, plan, state, now_ms)
+            if state.parked and not self._fill_parked(subject, plan, state, now_ms):
+                continue
             if plan.ordered and (state.jobs or state.parked):
                 if not state.parked:
                     self._look_ahead(subject, plan, state)
@@ -162,7 +179,11 @@ class Issuer:
     ) -> None:
         """Issue events that this lambda never had."""
         buffer = subject.buffer
+        valve = self._inflight.valves[plan.index]
+        another = False
         while (position := state.high + 1) <= subject.head:
+            if not self._may_have(subject, state, valve, now_ms, another=another):
+                return
             end = buffer.covered_to(position)
             if end is None:
                 self._look_ahead(subject, plan, state)
@@ -170,11 +191,30 @@ class Issuer:
             batch, reached = self._next_batch(subject, plan, state, position, end)
             if batch:
                 self._issue_or_refuse(subject, plan, state, batch, 1 + state.floor, 0, now_ms, None)
+                another = True
                 if plan.ordered:
                     break
             elif not reached:
                 break
         self._look_ahead(subject, plan, state)
+
+    def _may_have(
+        self,
+        subject: SubjectState,
+        state: LambdaState,
+        valve: Valve,
+        now_ms: int,
+        *,
+        another: bool,
+    ) -> bool:
+        """True if the subject may have a job now: a hot one takes no more than its share, and where
+        others wait it goes back into the line after each."""
+        if state.jobs and len(state.jobs) >= valve.share:
+            return False
+        if (another and valve.line) or not valve.is_open(now_ms):
+            self._inflight.line_up(valve, subject)
+            return False
+        return True
 
     def _next_batch(
         self, subject: SubjectState, plan: LambdaPlan, state: LambdaState, start: int, end: int
@@ -218,10 +258,12 @@ class Issuer:
 
     def _fill_parked(
         self, subject: SubjectState, plan: LambdaPlan, state: LambdaState, now_ms: int
-    ) -> None:
-        """Issue parked events whose time has come; ordered: only from the oldest on."""
+    ) -> bool:
+        """Issue parked events whose time has come; ordered: only from the oldest on. False if it
+        has to wait in line before it may have anything else."""
         if plan.ordered and state.jobs:
-            return
+            return True
+        valve = self._inflight.valves[plan.index]
         run: list[Event] = []
         attempts = size = 0
         for sequence in sorted(state.parked):
@@ -238,13 +280,16 @@ class Issuer:
                     self._reissue(subject, plan, state, run, now_ms)
                     run, grown = [], self._bytes_of(subject, plan, event)
                     if plan.ordered:
-                        return
+                        return True
+                    if not self._may_have(subject, state, valve, now_ms, another=True):
+                        return False
                 run.append(event)
                 attempts, size = parked.attempts, grown
             elif plan.ordered:
                 break
         if run:
             self._reissue(subject, plan, state, run, now_ms)
+        return True
 
     def _ask_again(
         self,
@@ -351,6 +396,7 @@ class Issuer:
                 now_ms,
                 timeout_ms,
                 events,
+                LIVE if subject.head - sequences[-1] < self._backlog_after else BACKLOG,
             )
         )
         inflight.counters.jobs_issued += 1

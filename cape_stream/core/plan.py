@@ -62,6 +62,10 @@ class TopologyPlan:
     start: int
     span: range
     """Its lambdas in `DomainPlan.lambdas`."""
+    in_flight_max: int | None = None
+    """Most jobs out at a time over all partitions; None: no limit of its own."""
+    jobs_per_s_max: float | None = None
+    """Most jobs a second over all partitions; None: no limit."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -110,7 +114,13 @@ def _topology_plans(
 ) -> Iterable[TopologyPlan]:
     for topology, lambdas in members:
         first = places[topology.name, lambdas[0].lambda_id]
-        yield TopologyPlan(topology.name, topology.start, range(first, first + len(lambdas)))
+        yield TopologyPlan(
+            topology.name,
+            topology.start,
+            range(first, first + len(lambdas)),
+            topology.in_flight_max,
+            topology.jobs_per_s_max,
+        )
 
 
 def _lambda_plans(

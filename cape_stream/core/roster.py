@@ -18,6 +18,9 @@ from cape_stream.model.active_row import NEVER_MS, ActiveRow
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.sequence import NO_CURSOR
 
+DEFERRED_MS = 30_000
+"""A subject that cannot go on and must not be forgotten is looked at again after this."""
+
 
 @dataclass(slots=True)
 class Changes:
@@ -122,7 +125,9 @@ class Roster:
             # Nobody asks the source for it now, and later nothing else would tell of it.
             state.seen = max(state.seen, state.head)
         if not state.parked:
-            if needs_full_row(self._plan, state):
+            if any(entry.high < state.head for entry in state.lambdas):
+                self._defer(state, now_ms)
+            elif needs_full_row(self._plan, state):
                 self._inflight.put_to_sleep(state, NEVER_MS)
             else:
                 self._inflight.retire(state)
@@ -131,8 +136,22 @@ class Roster:
             self._inflight.wake_at(state, now_ms)
             return
         wake_ms = state.next_due_ms(now_ms)
+        if self._inflight.deferring:
+            wake_ms = min(wake_ms, now_ms + DEFERRED_MS)
         if wake_ms - now_ms >= self._sleep_after_ms:
             self._inflight.put_to_sleep(state, wake_ms)
+
+    def _defer(self, state: SubjectState, now_ms: int) -> None:
+        """It has work that nobody takes now, such as that of a topology that is paused: it leaves
+        with lagging cursors, by which the sweep finds it again. One that has to remember more than
+        cursors sleeps for a while."""
+        self._inflight.counters.deferred += 1
+        partly = any(entry.done or entry.outputs for entry in state.lambdas)
+        if partly or needs_full_row(self._plan, state):
+            self._inflight.put_to_sleep(state, now_ms + DEFERRED_MS)
+            return
+        state.seen = max(state.seen, state.promised, state.head)
+        self._inflight.retire(state)
 
     def take_changes(self, now_ms: int) -> Changes:
         """What to store for the inputs since the last call."""

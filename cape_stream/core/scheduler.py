@@ -9,11 +9,12 @@ in `take_changes`.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from cape_stream.core import rows
+from cape_stream.core.breaker import BreakerSettings
 from cape_stream.core.effects import SchedulerCounters, SchedulerEffects
 from cape_stream.core.inflight.lambda_state import JobRecord
 from cape_stream.core.inflight.state import InflightState
@@ -26,6 +27,7 @@ from cape_stream.core.roster import Changes, Roster
 from cape_stream.core.rows import Stored
 from cape_stream.core.settling import Settler
 from cape_stream.core.tracker import page_fault
+from cape_stream.core.valves import LINE_MAX, Valve, valves_of
 from cape_stream.model.active_row import ActiveRow
 from cape_stream.model.job import Job
 from cape_stream.model.operation import Operation
@@ -40,7 +42,7 @@ source is believed. What it shows later, refresh has to find."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class SchedulerSettings:
+class SchedulerSettings(BreakerSettings):
     """Bounds of one task's scheduler."""
 
     job_bytes_max: int = 900_000
@@ -49,6 +51,9 @@ class SchedulerSettings:
     """How a failing source is asked again, per subject."""
     buffered_events_max: int = 400
     """Most events of one subject held in memory before all but the next ones are dropped."""
+    backlog_after_events: int = 200
+    """A job that ends so many sequence ids behind its subject's head is backlog: it goes to the
+    lane that workers take from when nothing live waits."""
     sleep_after_ms: int = 60_000
     """A subject with nothing but parked work leaves memory when none of it is due sooner."""
 
@@ -63,11 +68,13 @@ class Scheduler:
         partition: int,
         epoch: int,
         settings: SchedulerSettings | None = None,
+        partitions: int = 1,
     ) -> None:
-        """``epoch``: grows with every owner of the task; part of job ids and fencing tokens."""
+        """``epoch``: grows with every owner of the task; part of job ids and fencing tokens.
+        ``partitions``: among how many tasks the limits of the topologies are divided."""
         self.plan = plan
         self._settings = settings or SchedulerSettings()
-        self._inflight = InflightState()
+        self._inflight = InflightState(valves_of(plan, self._settings, partitions))
         self._settler = Settler(plan, self._inflight)
         self._issuer = Issuer(
             plan,
@@ -75,6 +82,7 @@ class Scheduler:
             partition=partition,
             epoch=epoch,
             job_bytes_max=self._settings.job_bytes_max,
+            backlog_after=self._settings.backlog_after_events,
         )
         self._roster = Roster(plan, self._inflight, self._settings.sleep_after_ms)
         self._operator = Operator(plan, self._inflight, self._roster, self._issuer)
@@ -118,6 +126,11 @@ class Scheduler:
         """State of a subject that ended since the last commit, to look at."""
         return self._inflight.finished.get(subject)
 
+    def imagined(self, row: ActiveRow, now_ms: int) -> SubjectState:
+        """State of a subject as its row tells, to look at; nothing of it is in memory after."""
+        apart = InflightState(valves_of(self.plan, self._settings, 1))
+        return rows.restore(self.plan, apart, row, now_ms)
+
     def known_cursors(self, subject: str, stored: Stored | None) -> list[int]:
         """One cursor per lambda of a subject that is not in memory."""
         return self._roster.known_cursors(subject, stored)
@@ -144,7 +157,23 @@ class Scheduler:
 
     def next_ms(self) -> int | None:
         """When `on_tick` has something to do next."""
-        return self._inflight.next_ms()
+        next_ms = self._inflight.next_ms()
+        if not self._inflight.waiting:
+            return next_ms
+        lines = (valve.reopens_ms for valve in self._inflight.valves if valve.line)
+        return min((ms for ms in (next_ms, *lines) if ms is not None), default=None)
+
+    def takes(self, topology: int) -> bool:
+        """True if a subject that lags in the topology of this place would get somewhere."""
+        span = self.plan.topologies[topology].span
+        if self.plan.topologies[topology].name in self._inflight.paused:
+            return False
+        return not all(self._inflight.valves[place].is_full for place in span)
+
+    @property
+    def valves(self) -> Sequence[Valve]:
+        """One a lambda, in plan order."""
+        return self._inflight.valves
 
     # --- inputs --------------------------------------------------------------------------------
 
@@ -168,6 +197,7 @@ class Scheduler:
             state.queries = dict.fromkeys(state.queries)
             return
         self._advance(state, self._places, now_ms)
+        self._serve_lines(now_ms)
 
     def on_page(self, page: EventPage, now_ms: int) -> None:
         """The source's answer to a query."""
@@ -182,6 +212,7 @@ class Scheduler:
             return
         self._learn(state, page, now_ms)
         self._advance(state, self._places, now_ms)
+        self._serve_lines(now_ms)
 
     def on_request(self, request: SchedulingRequest, stored: Stored | None, now_ms: int) -> None:
         """Everything there is in an interval, decided afresh against the cursors as they are now.
@@ -196,6 +227,7 @@ class Scheduler:
             state.seen = max(state.seen, request.events[-1].sequence)
         state.buffer.add(request.start, request.end, request.events)
         self._advance(state, self._places, now_ms)
+        self._serve_lines(now_ms)
 
     def on_fault(self, fault: QueryFault, now_ms: int) -> None:
         """The source could not answer: this subject asks again later, the others go on."""
@@ -219,11 +251,14 @@ class Scheduler:
             self._settler.report(record, status, now_ms)
             if status.kind is not StatusKind.HEARTBEAT:
                 self._advance(record.subject, plan.affected, now_ms)
+                if inflight.waiting or inflight.deferring:
+                    self._serve_lines(now_ms)
 
     def on_wake(self, row: ActiveRow, now_ms: int) -> None:
         """The wake-up time of a subject that sleeps has come; nothing if it is here already."""
         if not self.holds(row.subject):
             self._advance(self._roster.activate(row.subject, row, now_ms), self._places, now_ms)
+            self._serve_lines(now_ms)
 
     def on_operation(self, operation: Operation, stored: Stored | None, now_ms: int) -> Ruling:
         """An operator's order. ``stored`` as for `on_ping`."""
@@ -232,6 +267,7 @@ class Scheduler:
             self._advance(ruling.subject, self._places, now_ms)
         elif ruling.sweep:
             self._look_everywhere(now_ms)
+        self._serve_lines(now_ms)
         return ruling
 
     def _look_everywhere(self, now_ms: int) -> None:
@@ -251,6 +287,7 @@ class Scheduler:
         record = self._inflight.jobs.get(job_id)
         if record is not None:
             self._settler.withdraw(record, refusal, now_ms)
+            self._serve_lines(now_ms)
 
     def on_tick(self, now_ms: int) -> None:
         """Time has passed: expire jobs, take up what is due."""
@@ -264,6 +301,7 @@ class Scheduler:
             if state.parked:
                 self._inflight.wake_at(state, state.next_due_ms(now_ms))
             self._advance(state, self._places, now_ms)
+        self._serve_lines(now_ms)
 
     # --- restart -------------------------------------------------------------------------------
 
@@ -292,6 +330,7 @@ class Scheduler:
         """Catching up has ended: every restored subject goes on."""
         for state in list(self._inflight.subjects.values()):
             self._advance(state, self._places, now_ms)
+        self._serve_lines(now_ms)
 
     # --- outputs -------------------------------------------------------------------------------
 
@@ -391,6 +430,7 @@ class Scheduler:
         found = self._note_stranger(status, stored, now_ms)
         if found is not None:
             self._advance(found, self._places, now_ms)
+            self._serve_lines(now_ms)
 
     def _note_stranger(
         self, status: JobStatus, stored: Stored | None, now_ms: int
@@ -412,12 +452,36 @@ class Scheduler:
         self._settler.stranger(state, place, status)
         return state
 
+    def _serve_lines(self, now_ms: int) -> None:
+        """Give those that wait what they may have now, one subject of each line in turn."""
+        inflight, issuer = self._inflight, self._issuer
+        if not (inflight.waiting or inflight.deferring):
+            return
+        while inflight.waiting:
+            served = False
+            for valve in inflight.valves:
+                if not valve.line or not valve.is_open(now_ms):
+                    continue
+                subject = issuer.pulled = next(iter(valve.line))
+                inflight.step_out(valve, subject)
+                self._advance(subject, (valve.place,), now_ms)
+                issuer.pulled = None
+                served = True
+            if not served:
+                break
+        if inflight.deferring:
+            for valve in inflight.valves:
+                if valve.deferred and not valve.is_full and len(valve.line) <= LINE_MAX // 2:
+                    valve.deferred = False
+                    inflight.effects.sweep = True
+            inflight.deferring = any(valve.deferred for valve in inflight.valves)
+
     def _advance(self, state: SubjectState, places: Iterable[int], now_ms: int) -> None:
         """Issue, ask, and end the subject's life if nothing is left."""
         self._issuer.fill(state, places, now_ms)
         if state.wants:
             self._issuer.ask(state, now_ms)
-        if state.open_jobs or state.queries or state.wants or state.source_due_ms:
+        if state.open_jobs or state.queries or state.wants or state.source_due_ms or state.waits:
             return
         everywhere = places is self._places
         self._roster.let_go(state, now_ms, looked_everywhere=everywhere)

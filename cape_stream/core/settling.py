@@ -37,6 +37,13 @@ class Settler:
             self._inflight.deadlines.move(record, max(record.expires_ms, expires_ms))
             return
         self._inflight.release(state, record)
+        valve = self._inflight.valves[record.lambda_index]
+        any_done = bool(status.done)
+        valve.on_report(record.issued_ms, status.queued_ms, now_ms, any_done=any_done)
+        if status.kind is StatusKind.HANDED_BACK:
+            valve.breaker.on_no_news(record.issued_ms)
+        elif not any_done:
+            self._note_failure(record, now_ms)
         if not status.failures and list(status.done) == record.sequences:
             self._finish(record.subject, plan, state, record.sequences, status)
             counters.jobs_done += 1
@@ -78,6 +85,7 @@ class Settler:
         plan = self._plan.lambdas[record.lambda_index]
         state = record.subject.lambdas[record.lambda_index]
         self._inflight.release(state, record)
+        self._note_failure(record, now_ms)
         for sequence in record.sequences:
             failure = EventFailure(sequence, FailureClass.TIMEOUT, TIMED_OUT)
             self._put_aside(record, plan, state, sequence, failure, now_ms)
@@ -93,6 +101,7 @@ class Settler:
         plan = self._plan.lambdas[record.lambda_index]
         state = record.subject.lambdas[record.lambda_index]
         self._inflight.release(state, record)
+        self._inflight.valves[record.lambda_index].breaker.on_no_news(record.issued_ms)
         for sequence in record.sequences:
             failure = None
             if refusal is not None:
@@ -179,6 +188,11 @@ class Settler:
             outputs = source.outputs
             source.drop_outputs([q for q in outputs if all(state.has_done(q) for state in fed)])
 
+    def _note_failure(self, record: JobRecord, now_ms: int) -> None:
+        """Nothing of the job got done: tell the breaker of its lambda."""
+        breaker = self._inflight.valves[record.lambda_index].breaker
+        breaker.on_failure(record.subject.subject, record.attempt, record.issued_ms, now_ms)
+
     def _put_aside(
         self,
         record: JobRecord,
@@ -194,11 +208,16 @@ class Settler:
         parked.due_ms = now_ms
         if failure is not None:
             self._inflight.counters.events_failed += 1
+            _remember(parked, failure, now_ms)
+            if not self._inflight.valves[plan.index].breaker.is_closed:
+                # Nobody gets this done now: it waits for the breaker, and spends no attempt.
+                parked.due_ms += failure.retry_after_ms or 0
+                self._inflight.park(record.subject, state, sequence, parked)
+                return
             parked.charged += 1
             salt = f"{record.subject.subject}/{plan.topology}/{plan.lambda_id}"
             wait_ms = backoff_ms(plan.retry, parked.charged, salt)
             parked.due_ms += max(wait_ms, failure.retry_after_ms or 0)
-            _remember(parked, failure, now_ms)
             limit = plan.quarantine_after.get(failure.failure_class)
             if limit is not None and parked.charged >= limit:
                 parked.due_ms = NEVER_MS

@@ -58,6 +58,11 @@ class TopologySpec:
     window: int = 1_000
     """Most events of a subject between the cursor and the newest issued one (parallel only)."""
     retry: RetrySpec = field(default_factory=RetrySpec)
+    in_flight_max: int | None = None
+    """Most jobs out at a time, over all partitions; each has an equal share. None: as many as its
+    queues take."""
+    jobs_per_s_max: float | None = None
+    """Most jobs a second, likewise, with bursts of up to a second's worth."""
     quarantine_after: Mapping[FailureClass, int] = field(default_factory=dict)
     """Failure class → the failed attempt with which an event that failed so is put into quarantine,
     where it waits for a person; a class that is not named is retried for ever. What follows the

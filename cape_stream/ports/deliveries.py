@@ -55,6 +55,6 @@ class DeliveryStore(Protocol):
         """Store it; False if this state of this moment is known."""
         ...
 
-    async def newest_signals(self, account: str) -> list[ReputationSignal]:
-        """The newest signal of each alarm of the account."""
+    async def newest_signals(self, account: str | None = None) -> list[ReputationSignal]:
+        """The newest signal of each alarm of the account; None: of every account."""
         ...

@@ -84,7 +84,7 @@ class Endings:
 
     def stranger(self, lane: Lane, held: Held, found: Unhandled) -> StrangerError:
         """Count and tell a message that nobody here can handle."""
-        self._ledger.by_type[f"{lane.name}/{found.label}"] += 1
+        self._ledger.count_stranger(lane.name, found.label)
         logger.warning(
             "%s: no handler for message %s of type %s, receive %d: %s",
             *(lane.name, held.message.message_id, found.label),

@@ -94,7 +94,8 @@ FLEET: tuple[QueueSpec, ...] = (
     QueueSpec(
         contract=email_send.CONTRACT,
         why="fan-out off the request path, as fast as the provider lets us",
-        settings=LaneSettings(concurrency=10, prefetch=0, visibility_s=60, attempts_max=None),
+        settings=LaneSettings(concurrency=10, prefetch=0, visibility_s=60),
+        has_dead_letters=False,  # a provider that refuses for hours must not park the mail
     ),
     QueueSpec(
         contract=ses_events.CONTRACT,

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from cape_stream.queues.held import Fate, Held
 
+TYPES_MAX = 200
+"""Types counted by name: strangers write these names, and each is a series of a metric."""
 NAMES_MAX = 20
 """Message ids a report names of those that do not add up."""
 
@@ -65,6 +67,13 @@ class Ledger:
     by_type: Counter[str] = field(default_factory=Counter)
     """Type → messages nobody here could handle."""
     done_by_lane: Counter[str] = field(default_factory=Counter)
+
+    def count_stranger(self, lane: str, label: str) -> None:
+        """A message nobody here could handle; types beyond a bound are counted together."""
+        name = f"{lane}/{label}"
+        if name not in self.by_type and len(self.by_type) >= TYPES_MAX:
+            name = f"{lane}/other"
+        self.by_type[name] += 1
 
     def take(self, held: Held) -> None:
         """A message has arrived."""

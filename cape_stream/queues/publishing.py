@@ -110,6 +110,7 @@ class Publisher:
             logger.warning("the log does not answer: %s", error.reason)
             await asyncio.sleep((error.after_ms or 500) / 1_000)
             return
+        await asyncio.sleep(0)  # polling blocks the loop, which has other things to do as well
         open_ = [each for each in self._waiting if not each.is_done]
         if open_:
             await self._send(open_)

@@ -72,6 +72,7 @@ class RequestClient:
     async def __aexit__(self, *_: object) -> None:
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
+        self._end_calls(Retry("the client was closed before the answer came"))
         await self._left.aclose()
 
     async def call(self, service: str, body: Any, *, deadline_ms: int = 10_000) -> Any:
@@ -117,9 +118,12 @@ class RequestClient:
             error = ConnectionClosed(None, None)
         except ConnectionClosed as closed:
             error = closed
+        self._end_calls(_ended(error))
+
+    def _end_calls(self, error: Exception) -> None:
         for answer in self._answers.values():
             if not answer.done():
-                answer.set_exception(_ended(error))
+                answer.set_exception(error)
 
 
 def _ended(error: ConnectionClosed) -> Fenced | Retry:

@@ -89,9 +89,14 @@ def sse_message(cursor: str, body: bytes) -> bytes:
 
 
 def sse_control(event: Control, cursor: str, fields: dict[str, object]) -> bytes:
-    """One of our own events; its data repeat the cursor, for pages that read no ids."""
+    """One of our own events; its data repeat the cursor, for pages that read no ids.
+
+    Without a cursor there is no id line either: an empty one would make a browser forget where it
+    is, and come back as if it were new.
+    """
     data = _ENCODER.encode({"cursor": cursor, **fields})
-    return b"event: %b\nid: %b\ndata: %b\n\n" % (event.value.encode(), cursor.encode(), data)
+    place = b"id: %b\n" % cursor.encode() if cursor else b""
+    return b"event: %b\n%bdata: %b\n\n" % (event.value.encode(), place, data)
 
 
 def sse_heartbeat(cursor: str) -> bytes:

@@ -64,32 +64,35 @@ class GrantKeys:
     @property
     def signing(self) -> tuple[str, bytes]:
         """Name and secret of the key that signs grants."""
-        self._look()
+        self.refresh()
         name = next(iter(self._keys))
         return name, self._keys[name]
 
     def named(self, name: str) -> bytes | None:
         """The secret of that name, or None."""
         if name not in self._keys:
-            self._look()
+            self.refresh()
         return self._keys.get(name)
 
     def cursor_keys(self) -> tuple[bytes, ...]:
         """Secrets for cursors, the one that signs first: never the ones that sign grants."""
         return self._cursor_keys
 
-    def _look(self) -> None:
+    def refresh(self) -> bool:
+        """Look whether the file has changed, once a second at most; True if it had."""
         now_s = time.monotonic()
         if self._file is None or now_s - self._looked_s < LOOK_INTERVAL_S:
-            return
+            return False
         self._looked_s = now_s
         try:
             stamp = _stamp(self._file)
-            if stamp != self._stamp:
-                self._set(_read(self._file))
-                self._stamp = stamp
+            if stamp == self._stamp:
+                return False
+            self._set(_read(self._file))
+            self._stamp = stamp
         except (OSError, Fatal):
-            return  # half-written or gone for a moment: what we have stays good
+            return False  # half-written or gone for a moment: what we have stays good
+        return True
 
     def _set(self, keys: Mapping[str, bytes]) -> None:
         self._keys = dict(keys)

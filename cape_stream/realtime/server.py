@@ -42,6 +42,8 @@ from cape_stream.realtime.settings import RealtimeSettings
 from cape_stream.realtime.streams import Ending, Stream, Wire
 
 RETRY_AFTER_S = 5
+BODY_DEADLINE_S = 10.0
+"""A client that has not sent its signal by then is let go."""
 MALFORMED_MAX = 10
 """Messages of a WebSocket client that nobody understands, before it is let go."""
 STREAM_HEADERS = [
@@ -235,7 +237,11 @@ class StreamServer:
         if isinstance(found, Refusal):
             return _response(*_refusal(found), cors)
         grant: Grant = found[0]
-        raw = await _body(request)
+        try:
+            async with asyncio.timeout(BODY_DEADLINE_S):
+                raw = await _body(request)
+        except TimeoutError:
+            return _response(408, b'{"error":"timeout"}', [*cors, (b"connection", b"close")])
         if raw is None:
             return _response(413, b'{"error":"too_large"}', cors)
         try:

@@ -1,7 +1,6 @@
 """Runs a stream server on uvicorn: a shared port, and a stop that spreads reconnects."""
 
 import asyncio
-import logging
 import signal
 import socket
 import threading
@@ -23,8 +22,6 @@ SIGNAL_LOOK_S = 0.1
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 LAST_WORDS_S = 3
 """How long connections that were asked to end may take, before they are dropped."""
-
-logger = logging.getLogger(__name__)
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

@@ -9,7 +9,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry as ClientRetry
 
-from cape_stream.errors import Reject, Retry
+from cape_stream.errors import Fatal, Reject, Retry
 from cape_stream.ports.channels import Realm, Retention, Revocation
 from cape_stream.realtime.scripts import PUBLISH, REVOKE_GRANT, REVOKE_HOLDER, TELL, Names
 
@@ -20,12 +20,23 @@ PASSING = ("LOADING", "READONLY", "OOM", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN"
 CONNECTIONS_MAX = 32
 """Threads that publish at the same moment; more wait, as long as for an answer."""
 SCHEMES = {"valkey": "redis", "valkeys": "rediss"}
+SCHEMES |= {"redis": "redis", "rediss": "rediss", "unix": "unix"}
 
 
 def client_url(url: str) -> str:
-    """The URL as the client library spells it: it knows the older names of the schemes only."""
+    """The URL as the client library spells it: it knows the older names of the schemes only.
+
+    Raises:
+        Fatal: it is none of those; the URL is not repeated, for it may hold a password.
+    """
     scheme, colon, rest = url.partition(":")
-    return f"{SCHEMES.get(scheme, scheme)}{colon}{rest}"
+    if scheme not in SCHEMES or not rest.startswith("//"):
+        raise Fatal(
+            "the channel store's address (realtime.valkey_url, else CAPE_VALKEY_URL) must begin"
+            f" with valkey://, valkeys:// or unix://, not {scheme[:20]!r}; where sentinels or a"
+            " cluster serve, name the primary, or the node, that has the realtime slots"
+        )
+    return f"{SCHEMES[scheme]}{colon}{rest}"
 
 
 @contextmanager

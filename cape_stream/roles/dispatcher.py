@@ -10,6 +10,7 @@ from cape_stream.ports.log import TopicPartition
 from cape_stream.ports.table import Table
 from cape_stream.roles.admin import Admin
 from cape_stream.roles.backends import Backend, StoppedError, member_name, open_table, patiently
+from cape_stream.roles.partition_view import open_view
 from cape_stream.roles.partitions import PartitionWatch, check_counts
 from cape_stream.roles.settings import Settings
 from cape_stream.runtime.dispatching import DispatchProcessor, Routing, dispatcher_factory
@@ -84,6 +85,7 @@ class DispatcherPart:
         """Run one engine until it is stopped or fails."""
         app, backend, settings = self._app, self._backend, self._settings
         place, stopping = backend.place, self._stopping.is_set
+        member = member_name(app.name, self.name)
         watch = PartitionWatch(backend, app, settings.process.partition_check_interval_ms)
         patiently(lambda: check_counts(backend.log, app), place, stopping=stopping)
         backgrounds = _backgrounds(settings, len(self._groups))
@@ -95,7 +97,7 @@ class DispatcherPart:
                     clock=backend.clock,
                     groups=self._groups,
                     group_id=app.topic_names.dispatcher_group,
-                    member_name=member_name(app.name, self.name),
+                    member_name=member,
                     backgrounds=backgrounds,
                     settings=settings.engine,
                 ),
@@ -103,7 +105,12 @@ class DispatcherPart:
                 stopping=stopping,
             )
             self._engine = engine
-            self._turn(engine, table, watch)
+            view = open_view(app.name, member, lambda: _owned(engine))
+            try:
+                self._turn(engine, table, watch)
+            finally:
+                if view is not None:
+                    view.close()
         finally:
             for each in (backgrounds.commits, backgrounds.restores, backgrounds.sources):
                 each.close()
@@ -127,6 +134,11 @@ class DispatcherPart:
             raise
         self._last_figures, self._engine = _figures(engine), None
         engine.close()
+
+
+def _owned(engine: Engine) -> list[str]:
+    """The tasks of this process, by name; from any thread."""
+    return [task.name for task in list(engine.assignment.tasks.values())]
 
 
 def task_groups(app: App, backend: Backend, settings: Settings) -> list[TaskGroup]:

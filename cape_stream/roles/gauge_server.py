@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from cape_stream.errors import Fatal
 from cape_stream.queues.settings import ProcessorSettings
 
 PATH = "/metrics"
@@ -17,6 +18,9 @@ def serve_gauges(settings: ProcessorSettings, text: Callable[[], str]) -> Iterat
     Args:
         settings: host and port.
         text: called in the server's thread.
+
+    Raises:
+        Fatal: the port cannot be opened.
     """
     if not settings.metrics_port:
         yield
@@ -40,7 +44,13 @@ def serve_gauges(settings: ProcessorSettings, text: Callable[[], str]) -> Iterat
         def log_message(self, *_: object) -> None:
             """Say nothing: a scrape is no news."""
 
-    server = ThreadingHTTPServer((settings.metrics_host, settings.metrics_port), Answer)
+    place = (settings.metrics_host, settings.metrics_port)
+    try:
+        server = ThreadingHTTPServer(place, Answer)
+    except OSError as error:
+        raise Fatal(
+            f"processor.metrics_port: {place[0]}:{place[1]} cannot be opened: {error.strerror}"
+        ) from error
     thread = threading.Thread(target=server.serve_forever, name="cape-gauges", daemon=True)
     thread.start()
     try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
@@ -21,6 +22,9 @@ from cape_stream.adapters.sqs.identity import StsIdentity
 from cape_stream.adapters.sqs.mailer import SesMailer
 from cape_stream.adapters.sqs.object_store import S3ObjectStore
 from cape_stream.adapters.sqs.server import SqsServer
+from cape_stream.coordination.async_store import AsyncStore
+from cape_stream.coordination.limits import AsyncLimit
+from cape_stream.coordination.settings import ValkeySettings
 from cape_stream.errors import Fatal, Retry
 from cape_stream.ports.identity import Identity
 from cape_stream.ports.queue import QueueServer
@@ -30,17 +34,22 @@ from cape_stream.queues.gauges import Gauges
 from cape_stream.queues.lane import Lane
 from cape_stream.queues.ledger import DrainReport
 from cape_stream.queues.messages import training
+from cape_stream.queues.messages.ses_reputation import SesReputationHandler
 from cape_stream.queues.processor import Processor
 from cape_stream.queues.settings import LaneSettings, ProcessorSettings
 from cape_stream.roles.backends import open_backend
+from cape_stream.roles.fleet_valkey import ValkeyProgress, ValkeyResults
 from cape_stream.roles.gauge_server import serve_gauges
 from cape_stream.roles.settings import Settings
 from cape_stream.roles.sqs_jobs import StatusSender, jobs_handler
+from cape_stream.roles.valkey import URL_VARIABLE
 from cape_stream.runtime.steady import SteadyClock
 from cape_stream.sdk.app import App
 
 FOLDER = "queues"
 RETRY_S = 2.0
+MAIL = "ses"
+"""Name of the limit that all who send mail share."""
 LEAVE_S = 0.5
 """How long what is left at the end may take to end."""
 LOOK_S = 5.0
@@ -145,18 +154,24 @@ async def opened(
         results=MemoryResults(),
         progress=progress,
         deliveries=deliveries,
-        mail_limit=LocalLimit("ses"),
+        mail_limit=LocalLimit(MAIL),
         mailer=mailer,
         objects=objects,
     )
+    store = _shared_store()
+    if store is not None:
+        services.results, services.progress = ValkeyResults(store), ValkeyProgress(store)
+        services.mail_limit = AsyncLimit(store, MAIL)
     try:
         clock = SteadyClock()
+        restoring = SesReputationHandler(deliveries, services.mail_limit).restore
+        await patiently(restoring, stopping)
         specs = await allowed(pool, settings, StsIdentity(settings.sqs), stopping)
         lanes = await open_lanes(specs, server, equipment, services, settings, stopping)
         if stopping.is_set():
             yield None
             return
-        processor = Processor(lanes, settings.processor, clock, interruptions=progress)
+        processor = Processor(lanes, settings.processor, clock, interruptions=services.progress)
         gauges = Gauges(processor, clock.now_ms)
         with serve_gauges(settings.processor, lambda: gauges.text):
             yield FleetWorker(processor, gauges)
@@ -165,6 +180,15 @@ async def opened(
             await each.close()
         progress.close()
         deliveries.close()
+        if store is not None:
+            await store.close()
+
+
+def _shared_store() -> AsyncStore | None:
+    """The Valkey that the fleet shares, if the environment names one; its URL may hold a password,
+    so it is no setting."""
+    url = os.environ.get(URL_VARIABLE)
+    return AsyncStore(ValkeySettings(url=url)) if url else None
 
 
 async def allowed(

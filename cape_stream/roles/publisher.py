@@ -94,7 +94,7 @@ class PublisherPart:
                 self._settings.publisher,
             )
             try:
-                while not stopping.is_set():
+                while not self._stopping.is_set():
                     await publisher.step(POLL_MS)
             finally:
                 publisher.close()

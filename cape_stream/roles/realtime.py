@@ -18,7 +18,7 @@ from cape_stream.realtime.server import StreamServer
 from cape_stream.realtime.serving import serve
 from cape_stream.realtime.settings import DEFAULT_URL, RealtimeSettings
 from cape_stream.realtime.valkey_feed import ValkeyChannelFeed
-from cape_stream.realtime.valkey_writer import ValkeyChannelWriter
+from cape_stream.realtime.valkey_writer import ValkeyChannelWriter, client_url
 
 URL_VARIABLE = "CAPE_VALKEY_URL"
 WORKER_TOKEN_CHARACTERS_MIN = 32
@@ -27,8 +27,14 @@ DESCRIPTORS_BESIDE = 64
 
 
 def store_url(settings: RealtimeSettings) -> str:
-    """Where histories are: as set, else as the environment says, else this machine."""
-    return settings.valkey_url or os.environ.get(URL_VARIABLE, "") or DEFAULT_URL
+    """Where histories are: as set, else as the environment says, else this machine.
+
+    Raises:
+        Fatal: it is no address the channel store can have.
+    """
+    found = settings.valkey_url or os.environ.get(URL_VARIABLE, "") or DEFAULT_URL
+    client_url(found)
+    return found
 
 
 def serve_streams(settings: RealtimeSettings) -> None:
@@ -37,6 +43,7 @@ def serve_streams(settings: RealtimeSettings) -> None:
     Raises:
         Fatal: the keys or the port cannot be had, or a part of it died.
     """
+    store_url(settings)
     server = StreamServer(
         lambda: _feed(settings), GrantKeys.from_file(settings.keys_file), settings
     )

@@ -8,8 +8,15 @@ from cape_stream.roles.settings import section_class
 
 
 def explanations(section: str) -> dict[str, str]:
-    """Field → the text below it in its class, as one line."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(section_class(section))))
+    """Field → the text below it in its class or a class before it, as one line."""
+    found: dict[str, str] = {}
+    for declared in reversed(section_class(section).__mro__[:-1]):
+        found |= _explained_in(declared)
+    return found
+
+
+def _explained_in(section: type) -> dict[str, str]:
+    tree = ast.parse(textwrap.dedent(inspect.getsource(section)))
     (declared,) = tree.body
     assert isinstance(declared, ast.ClassDef), "a section is a class"
     found: dict[str, str] = {}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from cape_stream.ports.claims import ClaimStore
 from cape_stream.roles.backends import Backend, StoppedError, patiently
 from cape_stream.roles.claims import open_claims
+from cape_stream.roles.executions import Executions
 from cape_stream.roles.partitions import check_counts
 from cape_stream.roles.settings import Settings
 from cape_stream.runtime.worker import Worker
@@ -44,21 +45,22 @@ class WorkerPart:
             )
         except StoppedError:
             return
-        claims = open_claims(self._worker_settings)
+        claims, executions = open_claims(self._worker_settings), Executions(app)
         try:
-            self._serve(claims)
+            self._serve(claims, executions)
         finally:
+            executions.close()
             if claims is not None:
                 claims.close()
 
-    def _serve(self, claims: ClaimStore | None) -> None:
+    def _serve(self, claims: ClaimStore | None, executions: Executions) -> None:
         app, backend = self._app, self._backend
         worker = Worker(
             backend.log,
             backend.codec,
             backend.clock,
             app.topic_names,
-            app.job_handlers(),
+            executions.handlers(self._worker_settings.executor),
             self._worker_settings,
             claims,
         )

@@ -20,7 +20,7 @@ from cape_stream.errors import Corrupt, Reject
 from cape_stream.model.active_row import NEVER_MS, ActiveRow
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.dead_letter import DeadLetter
-from cape_stream.model.job import Job
+from cape_stream.model.job import BACKLOG, LIVE, Job
 from cape_stream.model.operation import AuditEntry, Operation
 from cape_stream.model.ping import Ping
 from cape_stream.model.request import EventPage, QueryFault
@@ -78,12 +78,22 @@ class DispatchProcessor:
         epoch: int,
         settings: SchedulerSettings | None = None,
     ) -> None:
-        self.scheduler = Scheduler(plan, partition=task.partition, epoch=epoch, settings=settings)
+        self.scheduler = Scheduler(
+            plan,
+            partition=task.partition,
+            epoch=epoch,
+            settings=settings,
+            partitions=routing.partitions,
+        )
         self._codec = codec
         self._routing = routing
         self._partition = task.partition
         self._pings = routing.names.pings(routing.domain)
-        self._job_topics = {entry.queue: routing.names.jobs(entry.queue) for entry in plan.lambdas}
+        self._job_topics = {
+            (entry.queue, lane): routing.names.jobs(entry.queue, lane)
+            for entry in plan.lambdas
+            for lane in (LIVE, BACKLOG)
+        }
         self._operations = routing.names.operations(routing.domain)
         self._intake = IntakeCounters()
         self._stored_paused: frozenset[str] = frozenset()
@@ -209,7 +219,7 @@ class DispatchProcessor:
     def _lags(self, info: CursorInfo | None) -> TypeGuard[CursorInfo]:
         """True if some topology is not where the subject's newest event is."""
         scheduler = self.scheduler
-        return info is not None and lags(scheduler.plan, info, scheduler.paused)
+        return info is not None and lags(scheduler.plan, info, scheduler.takes)
 
     def changes(self, now_ms: int) -> dict[bytes, bytes | None]:
         """Rows as of this moment."""
@@ -358,10 +368,11 @@ class DispatchProcessor:
         for job in wanted.jobs:
             partition = self._partition if job.attempt == 1 else self._other_partition(job)
             key = job.subject.encode()
-            outputs.append(Write(topics[job.queue], partition, key, encode_job(job)))
+            outputs.append(Write(topics[job.queue, job.lane], partition, key, encode_job(job)))
         for event in wanted.oversized:
             self._bury_oversized(event, effects)
         effects.queries.extend(wanted.queries)
+        effects.sweep = effects.sweep or wanted.sweep
         return effects
 
     def _bury_oversized(self, event: OversizedEvent, effects: Effects) -> None:
@@ -371,7 +382,7 @@ class DispatchProcessor:
             f"event {event.sequence} has {event.size} bytes for {plan.topology}/{plan.lambda_id},"
             " more than a job may have"
         )
-        topic = self._job_topics[plan.queue]
+        topic = self._job_topics[plan.queue, LIVE]
         letter = DeadLetter(topic, self._partition, -1, reason, event.subject.encode(), None)
         self._intake.dead_letters += 1
         effects.committed.append(self._dead_letter_write(letter))

@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, TypeVar
 
-from cape_stream.core import rows as stored_rows
 from cape_stream.core.auditing import Finding, audit_cursors, audit_inflight, audit_sleeper
 from cape_stream.core.beginnings import lags
 from cape_stream.core.explaining import explain, parked_events
-from cape_stream.core.inflight.state import InflightState
 from cape_stream.core.inflight.subject import SubjectState
 from cape_stream.errors import Retry
 from cape_stream.model.active_row import NEVER_MS
@@ -132,7 +130,7 @@ def about_subject(domain: str, partitions: int, subject: str) -> Callable[[Tasks
             return
         where, state = found
         scheduler = processor.scheduler
-        told = explain(scheduler.plan, state, where, scheduler.paused, now_ms)
+        told = explain(scheduler.plan, state, where, scheduler.paused, now_ms, scheduler.valves)
         yield [{**base, **told}]
 
     return steps
@@ -154,7 +152,7 @@ def about_parked(domain: str, topology: str | None, limit: int) -> Callable[[Tas
                 for _, value in rows:
                     row = decode_active_row(value)
                     if processor.scheduler.subject(row.subject) is None:
-                        state = stored_rows.restore(plan, InflightState(), row, now_ms)
+                        state = processor.scheduler.imagined(row, now_ms)
                         found += parked_events(plan, state, now_ms)
                 if len(found) >= limit:
                     break
@@ -269,7 +267,7 @@ def _audit_info(
     if now != value:
         return []
     findings = list(audit_cursors(scheduler.plan, info))
-    if asleep is None and lags(scheduler.plan, info, scheduler.paused):
+    if asleep is None and lags(scheduler.plan, info, scheduler.takes):
         text = "a topology lags, and nothing is under way: the sweep has not come by, or is off"
         findings.append(Finding("stuck", info.subject, text))
     return findings
@@ -309,7 +307,7 @@ def _look(
     asleep, info = task.read_rows([ASLEEP_PREFIX + name, CURSOR_PREFIX + name])
     if asleep is not None:
         row = decode_active_row(asleep)
-        return "asleep", stored_rows.restore(scheduler.plan, InflightState(), row, now_ms)
+        return "asleep", scheduler.imagined(row, now_ms)
     if info is not None:
         found = processor.decode_cursor_row(info)
         cursors = scheduler.known_cursors(subject, found)

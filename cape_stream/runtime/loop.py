@@ -334,10 +334,13 @@ class Engine:
         if (
             not self._pipeline.idle
             or self._restorer.busy
-            or any(questions.busy for questions in self._questions.values())
+            or any(questions.calls_out for questions in self._questions.values())
         ):
             return settings.busy_poll_ms
         patience = settings.idle_poll_ms
+        for questions in self._questions.values():
+            due_ms = questions.next_ms(now_ms)
+            patience = min(patience, patience if due_ms is None else due_ms - now_ms)
         for task in tasks:
             if task.state is TaskState.RUNNING:
                 due_ms = _processor(task).next_ms()

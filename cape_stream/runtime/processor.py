@@ -34,7 +34,7 @@ class Effects:
     sweep: bool = False
     """Then: look through the stored rows soon, as if a sweep were due."""
     queries: list[EventQuery] = field(default_factory=list)
-    """Last: ask the source. Each answer comes back through `Processor.answer`."""
+    """Then: ask the source. Each answer comes back through `Processor.answer`."""
 
 
 class Processor(Protocol):

@@ -71,6 +71,13 @@ class Questions:
         """True while an answer is expected."""
         return bool(self._calls or self._waiting or self._alone)
 
+    def next_ms(self, now_ms: int) -> int | None:
+        """When `turn` may have something; None: not before another question is asked."""
+        if not self.busy:
+            return None
+        opens_until_ms = self.opens_until_ms
+        return now_ms if self._calls or opens_until_ms is None else opens_until_ms
+
     @property
     def state(self) -> SourceState:
         """What the source is taken for."""
@@ -79,8 +86,18 @@ class Questions:
         return self.breaker.state
 
     @property
+    def limit(self) -> int:
+        """Calls that may be out now, from 1 to ``source_calls_max``."""
+        return self.pace.calls
+
+    @property
+    def opens_until_ms(self) -> int | None:
+        """While the source is taken for down: when it is looked at again, Unix milliseconds."""
+        return self.breaker.opens_until_ms
+
+    @property
     def calls_out(self) -> int:
-        """Calls that are out and not given up; at most `ConcurrencyLimit.calls` when one starts."""
+        """Calls that are out and not given up; at most `limit` when one starts, but for a probe."""
         return len(self._calls)
 
     @property
@@ -129,7 +146,7 @@ class Questions:
         if out + len(self._hanging) >= self._settings.source_calls_max:
             return False
         if self.breaker.state is SourceState.CLOSED:
-            return out < self.pace.calls
+            return out < self.limit
         return self.breaker.may_probe(now_ms)
 
     def _turn_of_alone(self, is_probe: bool) -> bool:
@@ -139,9 +156,9 @@ class Questions:
             return bool(self._alone)
         if is_probe:
             return False
-        if self.pace.calls == 1:
+        if self.limit == 1:
             return not self._last_was_alone
-        return sum(call.is_alone for call in self._calls) < self.pace.calls // 2
+        return sum(call.is_alone for call in self._calls) < self.limit // 2
 
     def _submit(self, asked: list[Asked], is_alone: bool, is_probe: bool, now_ms: int) -> None:
         queries = [query for _, query in asked]
@@ -152,7 +169,7 @@ class Questions:
             self.breaker.probe()
         pending = self._background.submit(Fetch(self._source, queries))
         self._calls.append(Call(asked, pending, now_ms, is_alone, is_probe))
-        if len(self._calls) >= self.pace.calls:
+        if len(self._calls) >= self.limit:
             for call in self._calls:
                 call.met_limit = True
 

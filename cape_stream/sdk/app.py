@@ -129,6 +129,8 @@ class Domain:
         window: int = 1_000,
         retry: RetrySpec | None = None,
         quarantine_after: Mapping[str, int] = NO_LIMITS,
+        in_flight_max: int | None = None,
+        jobs_per_s_max: float | None = None,
     ) -> Topology:
         """Declare a topology.
 
@@ -145,6 +147,9 @@ class Domain:
             quarantine_after: failure class (``transient``, ``throttled``, ``timeout``, ``invalid``,
                 ``permanent``, ``bug``) → the failed attempt after which the event waits for a
                 person (`cape parked`); a class that is not named is retried for ever.
+            in_flight_max: most jobs out at a time over all partitions, each of which has an equal
+                share; None: as many as its queues take in time.
+            jobs_per_s_max: most jobs a second, likewise, with bursts of up to a second's worth.
 
         Raises:
             DeclarationError: names the value, the place, and what to write instead.
@@ -161,6 +166,8 @@ class Domain:
             window=window,
             retry=retry,
             quarantine_after=quarantine_after,
+            in_flight_max=in_flight_max,
+            jobs_per_s_max=jobs_per_s_max,
         )
         self._topologies[name] = topology
         return topology

@@ -44,6 +44,8 @@ class Topology:
         window: int,
         retry: RetrySpec | None,
         quarantine_after: Mapping[str, int],
+        in_flight_max: int | None,
+        jobs_per_s_max: float | None,
     ) -> None:
         self.name = check_name(name, f"a topology of domain {domain!r}")
         self.domain = domain
@@ -61,6 +63,11 @@ class Topology:
         self._quarantine_after = _checked_limits(
             quarantine_after, f"quarantine_after of {self._place}"
         )
+        self._in_flight_max = None
+        if in_flight_max is not None:
+            place = f"in_flight_max of {self._place}"
+            self._in_flight_max = check_range(in_flight_max, 1, 2**31, place)
+        self._jobs_per_s_max = _checked_rate(jobs_per_s_max, f"jobs_per_s_max of {self._place}")
         self._lambdas: dict[str, tuple[HandlerFunction, LambdaSpec, Executor | None]] = {}
 
     def __repr__(self) -> str:
@@ -149,6 +156,8 @@ class Topology:
             window=self._window,
             retry=self._retry,
             quarantine_after=self._quarantine_after,
+            in_flight_max=self._in_flight_max,
+            jobs_per_s_max=self._jobs_per_s_max,
         )
 
     def bound_handlers(self) -> dict[str, BoundHandler]:
@@ -221,6 +230,14 @@ def _checked_limits(limits: object, place: str) -> dict[FailureClass, int]:
         limit = check_range(attempts, 1, 1_000_000, f"attempts for {name!r} in {place}")
         checked[FailureClass(failure_class)] = limit
     return checked
+
+
+def _checked_rate(rate: object, place: str) -> float | None:
+    if rate is None:
+        return None
+    if isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate <= 1_000_000:
+        return float(rate)
+    raise DeclarationError(f"{place} must be above 0 and at most 1,000,000, not {rate!r}")
 
 
 def _checked_executor(executor: object, place: str) -> Executor | None:

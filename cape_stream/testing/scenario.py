@@ -173,7 +173,7 @@ def draw_scenario(seed: int) -> Scenario:
     names = ["flights", "parcels"][: random.choice([1, 1, 1, 2])]
     return Scenario(
         seed=seed,
-        domains=tuple(_draw_domain(random, name) for name in names),
+        domains=tuple(_limited(seed, _draw_domain(random, name)) for name in names),
         partitions=random.randint(1, 4),
         dispatchers=random.randint(1, 3),
         workers=random.randint(1, 3),
@@ -192,6 +192,10 @@ def draw_scenario(seed: int) -> Scenario:
             buffered_events_max=random.choice([4, 12, 400]),
             # Of its own, so that the seeds of before mean what they meant.
             sleep_after_ms=Random(f"sleep {seed}").choice([0, 50, 60_000]),
+            breaker_subjects=Random(f"breaker {seed}").choice([2, 4, 10]),
+            breaker_cooldown_ms=50,
+            breaker_cooldown_max_ms=300,
+            backlog_after_events=Random(f"lanes {seed}").choice([2, 200]),
         ),
         refresh=replace(REFRESH, limit=random.choice([1, 3, 1_000])),
         broker=BROKER,
@@ -213,6 +217,20 @@ def _draw_domain(random: Random, name: str) -> DomainSpec:
     ]
     topologies += [topology for topology in more if random.random() < 0.25]
     return DomainSpec(name=name, topologies=tuple(topologies), page_limit=random.choice([2, 5, 20]))
+
+
+def _limited(seed: int, domain: DomainSpec) -> DomainSpec:
+    """Some topologies may have few jobs out at a time, or a second."""
+    random = Random(f"limits {seed} {domain.name}")
+    topologies = [
+        replace(
+            topology,
+            in_flight_max=random.choice([None, None, 4, 12]),
+            jobs_per_s_max=random.choice([None, None, None, 200.0]),
+        )
+        for topology in domain.topologies
+    ]
+    return replace(domain, topologies=tuple(topologies))
 
 
 _INPUTS = {"store": ("parse",), "left": ("root",), "right": ("root",), "join": ("left", "right")}

@@ -15,22 +15,17 @@ import argparse
 import json
 import tempfile
 import time
-import timeit
 from collections import Counter
 
-from cape_stream.adapters.kafka import KafkaLog, KafkaSettings
-from cape_stream.model.topic_names import TopicNames
-from cape_stream.ports.log import TopicSpec
 from deploy.local.broker import LocalBroker
 from tests.bench.dispatch_processes import (
-    DOMAIN,
-    LATENCY_BUCKET_US,
     Process,
     Stage,
     dispatcher,
     load,
     worker,
 )
+from tests.bench.figures import create_topics, percentiles, warm_up, yardstick_us
 from tests.bench.shared_source import SharedSource
 
 
@@ -48,19 +43,14 @@ def main() -> None:
             options.subjects,
             source.name,
             folder,
-            options.profile,
+            profile=options.profile,
         )
-        _create_topics(stage)
+        create_topics(stage)
         try:
             figures = _measure(stage, options)
         finally:
             source.close()
     print(json.dumps({**figures, "yardstick_us": yardstick_us()}))
-
-
-def yardstick_us() -> float:
-    """What ``sum(range(1000))`` takes here, best of many: how fast this machine is right now."""
-    return round(min(timeit.repeat("sum(range(1000))", number=200, repeat=50)) / 200 * 1e6, 2)
 
 
 def _options() -> argparse.Namespace:
@@ -78,33 +68,13 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _create_topics(stage: Stage) -> None:
-    names = TopicNames(stage.app)
-    log = KafkaLog(KafkaSettings(bootstrap_servers=stage.bootstrap))
-    topics = [names.pings(DOMAIN), names.statuses(DOMAIN), *names.job_topics(["bench"])]
-    specs = [TopicSpec(name=name, partitions=stage.partitions, config={}) for name in topics]
-    specs.append(
-        TopicSpec(
-            name=names.changelog(DOMAIN),
-            partitions=stage.partitions,
-            config={"cleanup.policy": "compact"},
-        )
-    )
-    specs.append(TopicSpec(name=names.dead_letters, partitions=1, config={}))
-    log.create_topics(specs)
-    log.close()
-
-
 def _measure(stage: Stage, options: argparse.Namespace) -> dict[str, object]:
     dispatching = Process(dispatcher, stage)
     working = Process(worker, stage)
     loading = Process(load, stage)
     while dispatching.ask()["running"] < stage.partitions:
         time.sleep(0.1)
-    for rate in (0.0, options.rate):
-        loading.tell((rate, options.warm_up / 2))
-        loading.hear()
-        time.sleep(1.0)
+    warm_up(loading, options.rate, options.warm_up)
     figures: dict[str, object] = {}
     if "paced" in options.phases:
         figures |= _pace(dispatching, working, loading, options)
@@ -129,7 +99,7 @@ def _pace(
     after = dispatching.ask()
     latencies: Counter[int] = Counter(working.ask()["buckets"])
     return {
-        **_percentiles(latencies),
+        **percentiles(latencies),
         "paced_cpu_us_per_job": _cpu_us_per_job(before, after),
         "paced_jobs": after["jobs"] - before["jobs"],
         "paced_turns": after["turns"] - before["turns"],
@@ -156,19 +126,6 @@ def _saturate(
 def _cpu_us_per_job(before: dict[str, float], after: dict[str, float]) -> float:
     jobs = after["jobs"] - before["jobs"]
     return round((after["cpu_s"] - before["cpu_s"]) * 1e6 / max(jobs, 1), 2)
-
-
-def _percentiles(buckets: Counter[int]) -> dict[str, float]:
-    total = sum(buckets.values())
-    result: dict[str, float] = {}
-    for name, share in (("p50_ms", 0.5), ("p95_ms", 0.95), ("p99_ms", 0.99)):
-        seen = 0
-        for bucket in sorted(buckets):
-            seen += buckets[bucket]
-            if seen >= share * total:
-                result[name] = round((bucket + 1) * LATENCY_BUCKET_US / 1_000, 1)
-                break
-    return result
 
 
 if __name__ == "__main__":

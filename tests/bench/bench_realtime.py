@@ -20,7 +20,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
-from tests.bench.bench_dispatch import yardstick_us
+from tests.bench.figures import yardstick_us
 from tests.bench.stream_load import Load
 from tests.bench.stream_servers import (
     CHANNEL,

@@ -36,24 +36,29 @@ PEERS = Path(".venv/bench/bin/python")
 WORKERS = "tests/bench/valkey_peers.py"
 
 
-def timed(work: Callable[[], object], rounds: int) -> float:
-    """Seconds of so many rounds."""
-    began_s = time.perf_counter()
+def timed(work: Callable[[], object], rounds: int) -> tuple[float, float]:
+    """Seconds of so many rounds, and processor seconds of this process."""
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
     for _ in range(rounds):
         work()
-    return time.perf_counter() - began_s
+    return time.perf_counter() - began_s, time.process_time() - began_cpu_s
 
 
 def alternating(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Microseconds a round of each, measured in turns."""
-    spent_s = dict.fromkeys(works, 0.0)
+    """Microseconds a round of each, and processor microseconds, measured in turns."""
+    spent = {name: [0.0, 0.0] for name in works}
     for work in works.values():
         timed(work, rounds // 10)
     for _ in range(BLOCKS):
         for name, work in works.items():
-            spent_s[name] += timed(work, rounds // BLOCKS)
+            for kind, seconds in enumerate(timed(work, rounds // BLOCKS)):
+                spent[name][kind] += seconds
     counted = rounds // BLOCKS * BLOCKS
-    return {name: round(spent * 1e6 / counted, 1) for name, spent in spent_s.items()}
+    found = {}
+    for name, (wall_s, cpu_s) in spent.items():
+        found[f"{name}_us"] = round(wall_s * 1e6 / counted, 2)
+        found[f"{name}_cpu_us"] = round(cpu_s * 1e6 / counted, 2)
+    return found
 
 
 class Ours:
@@ -164,9 +169,8 @@ def ours(server: LocalValkey, rounds: int) -> dict[str, float]:
         "invalidate": services.invalidate,
     }
     services.near_hit()
-    found = {f"{name}_us": mean for name, mean in alternating(works, rounds).items()}
-    near = alternating({"near_hit": services.near_hit}, rounds * 100)
-    found["near_hit_us"] = round(near["near_hit"], 2)
+    found = alternating(works, rounds)
+    found |= alternating({"near_hit": services.near_hit}, rounds * 100)
     for name in ("lock", "remote_hit", "limit", "warm_pop", "invalidate", "near_hit"):
         found[f"{name}_round_trips"] = services.round_trips(getattr(services, name))
     client.close()

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from cape_stream import App, Batch
+from cape_stream import App, Batch, Transient
 from cape_stream.adapters.avro import AvroCodec
 from cape_stream.adapters.kafka import KafkaLog, KafkaSettings
 from cape_stream.adapters.rocksdb import RocksTable
@@ -25,7 +25,13 @@ from cape_stream.runtime.steady import SteadyClock, ThreadBackground
 from cape_stream.runtime.worker import Worker
 from cape_stream.runtime.worker_settings import WorkerSettings
 from cape_stream.sdk.pinger import Pinger
-from tests.bench.shared_source import SharedSource, due_ns_of, now_ns, subject_name
+from tests.bench.shared_source import (
+    SharedSource,
+    due_ns_of,
+    now_ns,
+    subject_name,
+    subject_number,
+)
 
 DOMAIN = "accounts"
 LATENCY_BUCKET_US = 100
@@ -45,13 +51,16 @@ class Stage:
     subjects: int
     source: str
     folder: str
-    profile: str
+    failing_every: int = 0
+    """Every so many-th subject fails on every attempt, for ever; 0: none does."""
+    profile: str = ""
     """File for a cProfile of the dispatcher's loop; empty: none. It falsifies the figures."""
 
     def declare(self) -> App:
         """The App under test; its handlers only look at the clock."""
         app = App(self.app, partitions=self.partitions)
         domain = app.domain(DOMAIN, source=SharedSource(self.source, self.subjects))
+        LATENCIES.failing_every = self.failing_every
         for number in range(self.topologies):
             topology = domain.topology(f"topology-{number}")
             topology.handler(queue="bench", timeout=timedelta(seconds=30), name="echo")(
@@ -70,9 +79,14 @@ class Latencies:
 
     buckets: dict[int, int] = field(default_factory=dict)
     count: int = 0
+    failing_every: int = 0
+    failed: int = 0
 
     def record(self, batch: Batch) -> None:
-        """The echo handler: counts how late each event is."""
+        """The echo handler: counts how late each event is, unless its subject always fails."""
+        if self.failing_every and subject_number(batch.subject) % self.failing_every == 0:
+            self.failed += 1
+            raise Transient("poison")
         for event in batch:
             bucket = (now_ns() - due_ns_of(event.payload)) // 1_000 // LATENCY_BUCKET_US
             self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
@@ -112,12 +126,14 @@ def dispatcher(stage: Stage, control: Connection) -> None:
 
     def report() -> dict[str, Any]:
         tasks = engine.assignment.tasks.values()
-        counters = [task.processor.counters() for task in tasks if task.processor]
+        processors = [task.processor for task in tasks if task.processor]
+        counters = [each.counters() for each in processors]
         return {
             "cpu_s": time.process_time(),
             "jobs": sum(counted["jobs_done"] for counted in counters),
             "running": sum(task.state.value == "running" for task in tasks),
             "turns": engine.counters.turns,
+            "in_memory": sum(each.load() for each in processors),
             "repeated": sum(counted["jobs_retried"] for counted in counters),
         }
 
@@ -145,7 +161,7 @@ def worker(stage: Stage, control: Connection) -> None:
 
     def report() -> dict[str, Any]:
         buckets, LATENCIES.buckets = LATENCIES.buckets, {}
-        return {"buckets": buckets, "cpu_s": time.process_time()}
+        return {"buckets": buckets, "cpu_s": time.process_time(), "failed": LATENCIES.failed}
 
     def step() -> None:
         served.step(5)
@@ -244,6 +260,13 @@ class Process:
         """Wait for a report."""
         answer: dict[str, Any] = self._line.recv()
         return answer
+
+    @property
+    def pid(self) -> int:
+        """Of the operating system."""
+        pid = self._process.pid
+        assert pid is not None, "it was started"
+        return pid
 
     def ask(self, what: object = "report") -> dict[str, Any]:
         """Say something and wait for the report."""

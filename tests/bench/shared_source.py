@@ -20,6 +20,11 @@ def subject_name(number: int) -> str:
     return f"acct-{number:07d}"
 
 
+def subject_number(subject: str) -> int:
+    """The other way round."""
+    return int(subject[5:])
+
+
 class SharedSource:
     """Implements `cape_stream.ports.source.EventSource`; every event is 100 bytes and carries the
     time at which it was meant to happen."""
@@ -63,7 +68,7 @@ class SharedSource:
         """Events up to the newest; all but the newest carry the newest one's time."""
         pages: list[EventPage] = []
         for query in queries:
-            offset = int(query.subject[5:]) * _SLOT.size
+            offset = subject_number(query.subject) * _SLOT.size
             newest, due_ns = _SLOT.unpack_from(self._buffer, offset)
             payload = due_ns.to_bytes(8, "little") + _PAD
             last = min(newest, query.start + query.limit - 1)

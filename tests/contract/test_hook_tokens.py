@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from cape_stream.coordination.credentials import HOOK_LIFETIME_MAX_MS, ValkeyHookTokens
+from cape_stream.coordination.credentials import ValkeyHookTokens
 from cape_stream.coordination.memory_tokens import MemoryHookTokens
+from cape_stream.coordination.scopes import HOOK_LIFETIME_MAX_MS
 from cape_stream.coordination.settings import ValkeySettings
 from cape_stream.coordination.store import Store
 from cape_stream.errors import Fenced, Reject

@@ -60,8 +60,12 @@ class Running:
         return subprocess.CompletedProcess(line, code, out.getvalue(), err.getvalue())
 
     def wait_for_repeats(self, topology: str, wanted: dict[str, list[int]]) -> None:
-        """Until every subject had exactly these events in this order."""
-        while (found := run_app.delivered(self.folder, topology)) != wanted:
+        """Until every subject had exactly these events, in whatever order."""
+        wanted = {subject: sorted(events) for subject, events in wanted.items()}
+        while True:
+            found = run_app.delivered(self.folder, topology)
+            if {subject: sorted(events) for subject, events in found.items()} == wanted:
+                return
             assert self.process.poll() is None
             assert all(len(found[each]) <= len(wanted[each]) for each in wanted), found
             time.sleep(0.1)

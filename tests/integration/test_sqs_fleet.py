@@ -16,7 +16,11 @@ import pytest
 
 from cape_stream.adapters.sqs.server import SqsServer
 from cape_stream.adapters.sqs.settings import SqsSettings
+from cape_stream.coordination.async_store import AsyncStore
+from cape_stream.coordination.settings import ValkeySettings
 from cape_stream.queues.messages import ingest
+from cape_stream.queues.messages.steps import StepCaller
+from cape_stream.roles.fleet_valkey import ValkeyResults
 from tests.tidy.tree import PROJECT
 
 T = TypeVar("T")
@@ -201,6 +205,24 @@ def test_document_that_kills_its_handler_is_parked_unchanged_after_three_receive
         assert body["type"] == "ingest"
     finally:
         fleet.end()
+
+
+def test_caller_in_another_process_gets_the_answer_of_a_step_through_valkey(
+    fleet: Fleet, valkey: Any
+) -> None:
+    worker = fleet.start(CAPE_VALKEY_URL=valkey.url)
+
+    async def call(server: SqsServer) -> Any:
+        store = AsyncStore(ValkeySettings(url=valkey.url))
+        queue = await server.open(f"{fleet.prefix}steps")
+        caller = StepCaller(queue, ValkeyResults(store))
+        found = await caller.call("add", {"left": 3, "right": 4}, timeout_ms=45_000)
+        await store.close()
+        return found
+
+    assert fleet.do(call) == 7
+    worker.send_signal(signal.SIGTERM)
+    assert report_of(worker)["done"] == 1
 
 
 def test_missing_queue_ends_the_process_with_its_name_and_account(

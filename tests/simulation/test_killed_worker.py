@@ -86,6 +86,7 @@ class Floor:
         self.world = EngineWorld(spec, settings=settings)
         self.engine: Engine = self.world.running()
         self.workers: list[Worker] = []
+        self._finished: set[str] = set()
         for number in range(subjects):
             self.world.publish(f"S{number}", 1)
             self.world.ping(f"S{number}", 1)
@@ -111,6 +112,13 @@ class Floor:
             newest[job.subject] = max(newest.get(job.subject, 0), job.attempt)
         return newest
 
+    def finish_second_attempts(self) -> None:
+        """Whoever is left takes what was issued again, and is done with it at once."""
+        for job in self.world.jobs():
+            if job.attempt > 1 and job.job_id not in self._finished:
+                self._finished.add(job.job_id)
+                self.world.report(job)
+
     def close(self) -> None:
         self.world.broker.timeline.close()
 
@@ -127,7 +135,8 @@ def floors() -> Iterator[list[Floor]]:
 def test_jobs_of_a_killed_worker_come_back_within_one_and_a_half_leases(
     floors: list[Floor], queued_ms: int
 ) -> None:
-    """One worker dies every 300 ms, before its first heartbeat, between two, and just after one."""
+    """One worker dies every 300 ms, before its first heartbeat, between two, and just after one.
+    Others take what comes back; were there none, the lambda would rightly be taken for down."""
     floor = Floor(60, queued_ms=queued_ms)
     floors.append(floor)
     waiting = dict(enumerate(floor.workers))
@@ -142,6 +151,7 @@ def test_jobs_of_a_killed_worker_come_back_within_one_and_a_half_leases(
         for _ in range(300 // STEP_MS):
             floor.turn()
             attempts = floor.attempts()
+            floor.finish_second_attempts()
             for subject, worker in dead.items():
                 if subject not in back_ms and attempts[subject] > 1:
                     assert worker.killed_ms is not None

@@ -1,6 +1,7 @@
 """The language of the transcripts: a command a line, and what the scheduler says to it.
 
     topology T1 ordered after=T0 start=5 window=100 batch=2 timeout=30s   before all others
+    topology T1 quarantine=permanent:2 in-flight=1 retry=1h
     lambda T1 store inputs=parse batch=10                                 one more stage of T1
     page 10                                                               events an answer holds
     cursors S latest=99 T1=90 T2=99                                       what is stored
@@ -12,12 +13,13 @@
     status J1 handed-back 99=ok | status J1 heartbeat | status J1 subject=X ok
     undelivered J1                                                        the client gave it up
     tick 30s | tick 500ms                                                 time passes
+    wake                                                                  the table is looked through
     commit                                                                the state is stored
     crash                                                                 and what follows waits
     restore                                                               for the next owner
 
 What it says, indented by two: queries asked, jobs issued, cursors moved, events put aside, subjects
-that begin and end, and what was counted.
+that begin, sleep and end, and what was counted.
 """
 
 import re
@@ -25,6 +27,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
+from cape_stream.model.active_row import NEVER_MS
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.request import SchedulingRequest
 from cape_stream.model.status import FailureClass, JobStatus, StatusKind
@@ -45,6 +48,7 @@ TOLD = {
     "repeated_events",
     "source_behind",
     "stale_pings",
+    "quarantined_events",
     "timeouts",
     "undelivered",
     "unknown_statuses",
@@ -102,7 +106,9 @@ class Dialogue:
             after=tuple(_list(options.get("after", ""))),
             start=int(options.get("start", "0")),
             window=int(options.get("window", "1000")),
-            retry=RetrySpec(),
+            retry=_retry(options.get("retry")),
+            quarantine_after=dict(map(_limit, _list(options.get("quarantine", "")))),
+            in_flight_max=int(options["in-flight"]) if "in-flight" in options else None,
         )
 
     def _do_lambda(self, name: str, lambda_id: str, *words: str) -> None:
@@ -150,6 +156,9 @@ class Dialogue:
     def _do_tick(self, passed: str) -> None:
         self.desk.tick(_milliseconds(passed))
 
+    def _do_wake(self) -> None:
+        self.desk.wake_due()
+
     def _do_commit(self) -> None:
         self.desk.commit()
 
@@ -185,6 +194,13 @@ class _Picture:
         self.scheduler = desk.scheduler
         states = list(desk.scheduler.subjects())
         self.active = {state.subject for state in states}
+        seen = {*desk.asleep, *desk.infos, *(job.subject for job in desk.jobs.values())}
+        self.asleep = {each for each in seen - self.active if desk.look(each) is not None}
+        self.waiting = {
+            (state.subject, desk.plan.lambdas[valve.place].topology)
+            for valve in desk.scheduler.valves
+            for state in valve.line
+        }
         known = {*self.active, *desk.infos, *(job.subject for job in desk.jobs.values())}
         self.cursors = {
             Place(subject, plan.topology, plan.lambda_id): cursor
@@ -197,7 +213,7 @@ class _Picture:
                 put.due_ms,
                 put.attempts,
             )
-            for state in states
+            for state in (*states, *filter(None, map(desk.look, sorted(self.asleep))))
             for plan, entry in zip(desk.plan.lambdas, state.lambdas, strict=True)
             for sequence, put in sorted(entry.parked.items())
         }
@@ -207,12 +223,18 @@ class _Picture:
         if self.scheduler is not before.scheduler:
             before.counters = dict.fromkeys(self.counters, 0)
             yield from self._taken_over(before)
-        yield from (f"{subject} begins" for subject in sorted(self.active - before.active))
+        begun = self.active - before.active
+        yield from (f"{subject} wakes" for subject in sorted(begun & before.asleep))
+        yield from (f"{subject} begins" for subject in sorted(begun - before.asleep))
         yield from self._moved(before)
         yield from self._issued(before)
         for query in self.desk.asked[before.asked :]:
             yield f"ask {query.subject} from {query.start}, at most {query.limit}"
-        yield from (f"{subject} ends" for subject in sorted(before.active - self.active))
+        for subject, topology in sorted(self.waiting - before.waiting):
+            yield f"{subject} waits for {topology}"
+        gone = before.active - self.active
+        yield from (f"{subject} sleeps" for subject in sorted(gone & self.asleep))
+        yield from (f"{subject} ends" for subject in sorted(gone - self.asleep))
         for name, count in self.counters.items():
             if name in TOLD and count != before.counters[name]:
                 yield f"count {name.replace('_', ' ')} {count - before.counters[name]}"
@@ -232,7 +254,8 @@ class _Picture:
         for where, (why, due_ms, attempts) in self.aside.items():
             if before.aside.get(where) != (why, due_ms, attempts):
                 wait_ms = max(due_ms - self.desk.now_ms, 0)
-                yield f"aside {where[0]} {where[1]}: {why}, due in {wait_ms} ms"
+                due = "due never" if due_ms == NEVER_MS else f"due in {wait_ms} ms"
+                yield f"aside {where[0]} {where[1]}: {why}, {due}"
 
     def _issued(self, before: "_Picture") -> Iterator[str]:
         """Jobs that went out."""
@@ -283,7 +306,20 @@ def _options(words: tuple[str, ...]) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 
+def _retry(wait: str | None) -> RetrySpec:
+    """The usual one, or always this wait."""
+    if wait is None:
+        return RetrySpec()
+    ms = _milliseconds(wait)
+    return RetrySpec(first_ms=ms, max_ms=ms, floor_ms=ms)
+
+
+def _limit(text: str) -> tuple[FailureClass, int]:
+    name, attempts = text.split(":")
+    return FailureClass(name), int(attempts)
+
+
 def _milliseconds(text: str) -> int:
-    match = re.fullmatch(r"(\d+)(ms|s|min)", text)
+    match = re.fullmatch(r"(\d+)(ms|s|min|h)", text)
     assert match is not None, text
-    return int(match[1]) * {"ms": 1, "s": 1_000, "min": 60_000}[match[2]]
+    return int(match[1]) * {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000}[match[2]]

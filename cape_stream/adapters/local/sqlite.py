@@ -15,6 +15,8 @@ T = TypeVar("T")
 
 KEEP_MS = 15 * 86_400_000
 """How long progress is kept after its last change: a day more than SQS keeps a message."""
+CHANGES_PER_SWEEP = 10_000
+"""So many changes lie between two looks for what is too old, which read the whole table."""
 BUSY_S = 5.0
 
 SCHEMA = """
@@ -66,6 +68,10 @@ class _SqliteFile:
 class SqliteProgress(_SqliteFile):
     """Implements `Progress`."""
 
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(path)
+        self._changes = 0
+
     async def read(self, name: str) -> int:
         """See `Progress.read`."""
 
@@ -92,7 +98,9 @@ class SqliteProgress(_SqliteFile):
         statement = UPSERT + new + ", changed_ms = excluded.changed_ms RETURNING value"
 
         def work(link: sqlite3.Connection) -> int:
-            link.execute("DELETE FROM progress WHERE changed_ms < ?", (now_ms - KEEP_MS,))
+            if self._changes % CHANGES_PER_SWEEP == 0:
+                link.execute("DELETE FROM progress WHERE changed_ms < ?", (now_ms - KEEP_MS,))
+            self._changes += 1
             found: int = link.execute(statement, (name, value, now_ms)).fetchone()[0]
             return found
 
@@ -139,14 +147,14 @@ class SqliteDeliveries(_SqliteFile):
 
         return await self._do(work)
 
-    async def newest_signals(self, account: str) -> list[ReputationSignal]:
+    async def newest_signals(self, account: str | None = None) -> list[ReputationSignal]:
         """See `DeliveryStore.newest_signals`."""
 
         def work(link: sqlite3.Connection) -> list[ReputationSignal]:
             rows = link.execute(
                 "SELECT account, alarm, metric, state, threshold, max(at_ms), reason FROM signal"
-                " WHERE account = ? GROUP BY alarm ORDER BY alarm",
-                (account,),
+                " WHERE account = ? OR ? IS NULL GROUP BY account, alarm ORDER BY alarm",
+                (account, account),
             )
             return [
                 ReputationSignal(

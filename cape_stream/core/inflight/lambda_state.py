@@ -149,6 +149,10 @@ class LambdaState:
         self.outputs = _NO_OUTPUTS
         """Outputs of done events that a later lambda still needs."""
 
+    def is_due(self, now_ms: int) -> bool:
+        """True if some parked event is due."""
+        return any(parked.due_ms <= now_ms for parked in self.parked.values())
+
     def is_plain(self) -> bool:
         """True if nothing is open: all up to ``high`` is done, and nothing is known beyond."""
         return not (self.jobs or self.parked or self.done or self.unsure_to > self.high)

@@ -5,18 +5,28 @@ bookkeeping; what to do with it is decided in `cape_stream.core.issuing` and
 `cape_stream.core.settling`.
 """
 
+from collections.abc import Sequence
+
+from cape_stream.core.breaker import BreakerState
 from cape_stream.core.effects import SchedulerCounters, SchedulerEffects
 from cape_stream.core.inflight.deadlines import Deadlines
 from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState, Parked
 from cape_stream.core.inflight.subject import SubjectState
 from cape_stream.core.inflight.wakes import Wakes
+from cape_stream.core.valves import Valve
 from cape_stream.model.active_row import NEVER_MS
 
 
 class InflightState:
     """Subjects that are pinged, in flight or parked, and the jobs that are out."""
 
-    def __init__(self) -> None:
+    def __init__(self, valves: Sequence[Valve]) -> None:
+        self.valves = valves
+        """One a lambda, in plan order."""
+        self.waiting = 0
+        """Places taken in the valves' lines."""
+        self.deferring = False
+        """True if some valve has let subjects go that found its line full."""
         self.subjects: dict[str, SubjectState] = {}
         """Root of the state tree: subject → topologies (spans) → lambdas."""
         self.deadlines = Deadlines()
@@ -42,6 +52,10 @@ class InflightState:
         record.subject.open_jobs += 1
         self.jobs[record.job_id] = record
         self.deadlines.add(record)
+        valve = self.valves[record.lambda_index]
+        valve.queue.out += 1
+        if valve.is_limited or valve.breaker.state is not BreakerState.CLOSED:
+            valve.on_issue(record.issued_ms)
         self.dirty[record.subject] = None
 
     def release(self, state: LambdaState, record: JobRecord) -> None:
@@ -49,6 +63,10 @@ class InflightState:
         del self.jobs[record.job_id]
         self.deadlines.remove(record)
         state.remove_job(record)
+        valve = self.valves[record.lambda_index]
+        valve.queue.out -= 1
+        if valve.is_limited:
+            valve.topology.out -= 1
         record.subject.open_jobs -= 1
         self.dirty[record.subject] = None
 
@@ -68,6 +86,24 @@ class InflightState:
         self.parked -= 1
         self.dirty[subject] = None
         return state.remove_parked(sequence)
+
+    def line_up(self, valve: Valve, subject: SubjectState) -> None:
+        """The subject waits until the valve lets its job out; where the line is full, in the table:
+        the sweep finds it once there is room."""
+        if subject in valve.line:
+            return
+        if valve.is_full:
+            valve.deferred = self.deferring = True
+            return
+        valve.line[subject] = None
+        subject.waits += 1
+        self.waiting += 1
+
+    def step_out(self, valve: Valve, subject: SubjectState) -> None:
+        """It waits no more."""
+        del valve.line[subject]
+        subject.waits -= 1
+        self.waiting -= 1
 
     def wake_at(self, subject: SubjectState, due_ms: int) -> None:
         """Look at the subject again at ``due_ms``."""

@@ -38,6 +38,7 @@ class SubjectState:
         "seen",
         "source_due_ms",
         "subject",
+        "waits",
         "wake_ms",
         "wants",
     )
@@ -71,6 +72,8 @@ class SubjectState:
         self.open_jobs = 0
         self.parked = 0
         """Parked events over all lambdas."""
+        self.waits = 0
+        """Lines it stands in, see `cape_stream.core.valves`."""
         self.has_row = False
         """True if the table may hold an active row of this subject."""
         self.index_ms: int | None = None
@@ -80,7 +83,7 @@ class SubjectState:
 
     def is_due(self, now_ms: int) -> bool:
         """True if some parked event is due."""
-        return any(p.due_ms <= now_ms for state in self.lambdas for p in state.parked.values())
+        return any(state.is_due(now_ms) for state in self.lambdas)
 
     def next_due_ms(self, now_ms: int) -> int:
         """When the next of the parked events will be due. One that is due already waits for

@@ -70,6 +70,18 @@ class SesReputationHandler:
     store: DeliveryStore
     limit: AdaptiveLimit
 
+    async def restore(self) -> None:
+        """Pause again what the last signals say, for a process that has just begun.
+
+        Raises:
+            Retry: the store is away.
+        """
+        newest = await self.store.newest_signals()
+        alarms = sorted(each.alarm for each in newest if each.state == "ALARM")
+        if alarms:
+            await self.limit.pause(f"SES reputation: {', '.join(alarms)}")
+            logger.warning("mail is paused: %s", ", ".join(alarms))
+
     async def __call__(self, signal: ReputationSignal, context: JobContext) -> None:
         """See `cape_stream.queues.contract.Handler`."""
         is_new = await self.store.record_signal(signal)

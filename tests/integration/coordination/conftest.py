@@ -20,8 +20,8 @@ def open_store(valkey: World) -> Iterator[OpenStore]:
     opened: list[Store] = []
 
     def open_one(url: str = "", **more: object) -> Store:
-        given = {"prefix": valkey.prefix, "call_timeout_ms": CALL_TIMEOUT_MS} | more
-        store = Store(ValkeySettings(url=url or valkey.url, **given))  # type: ignore[arg-type]  # named by the test
+        given: dict[str, Any] = {"prefix": valkey.prefix, "call_timeout_ms": CALL_TIMEOUT_MS}
+        store = Store(ValkeySettings(url=url or valkey.url, **(given | more)))
         opened.append(store)
         return store
 

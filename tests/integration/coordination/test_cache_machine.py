@@ -127,13 +127,12 @@ def flush(world: World) -> Callable[[Actor], None]:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(chance=st.randoms(use_true_random=False))
-def test_nothing_older_than_an_invalidation_is_served_after_it(
-    valkey: World, chance: Random
-) -> None:
-    database = Database()
+@given(seed=st.integers(0, 1 << 32))
+def test_nothing_older_than_an_invalidation_is_served_after_it(valkey: World, seed: int) -> None:
+    # Not Hypothesis's own chance: how many steps there are depends on the server, too.
+    database, chance = Database(), Random(seed)
     with ExitStack() as stack:
         actors = [Actor(read(valkey, database, stack)) for _ in range(READERS)]
         actors += [Actor(write(valkey, database, stack)) for _ in range(WRITERS)]

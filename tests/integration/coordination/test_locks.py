@@ -136,6 +136,31 @@ def test_holder_is_told_at_its_deadline_when_the_server_is_gone(
         lease.check()
 
 
+def test_every_holder_is_told_when_the_server_is_frozen(
+    open_locks: OpenLocks, fault_proxy: FaultProxy
+) -> None:
+    locks = open_locks(fault_proxy.url, call_timeout_ms=300)
+    leases = [taken(locks.acquire(f"job {number}", ttl_ms=1_500)) for number in range(12)]
+
+    fault_proxy.freeze()
+
+    assert all(lease.lost.wait(30) for lease in leases)
+
+
+def test_waiting_does_not_spin_on_old_wake_ups(locks: Locks, open_store: OpenStore) -> None:
+    store = open_store()
+    waiting = Locks(store)
+    for _ in range(5):
+        taken(locks.acquire("job")).release()
+    lease = taken(locks.acquire("job", ttl_ms=LONG_MS))
+
+    assert waiting.acquire("job", wait_ms=300) is None
+
+    assert store.figures["lock_waits"] <= 3
+    lease.release()
+    waiting.close()
+
+
 def test_lease_outlives_a_short_outage(open_locks: OpenLocks, fault_proxy: FaultProxy) -> None:
     """One transient error is no reason to give up (PasarGuard PR 746)."""
     locks = open_locks(fault_proxy.url)

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -156,6 +157,19 @@ def test_a_websocket_that_talks_nonsense_is_let_go(site: Installation) -> None:
 
     assert 0 < answered < 20
     wait_until(lambda: server.counters.streams == 0)
+
+
+def test_a_body_that_never_ends_is_given_up(
+    site: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cape_stream.realtime.server.BODY_DEADLINE_S", 0.2)
+    server, context = site.start(), site.context()
+    token = context.grant(["room"], publish=BOUNDS).token
+    head = f"POST /v1/publish?grant={token} HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{{"
+    with socket.create_connection(("127.0.0.1", server.port), 20) as slow:
+        slow.sendall(head.encode())
+
+        assert slow.recv(12) == b"HTTP/1.1 408"
 
 
 def test_a_signal_stays_in_its_environment(site: Installation) -> None:

@@ -1,6 +1,7 @@
 """No gap and no duplicate: renewals, cut links, restarts and several servers, on a real Valkey."""
 
 import random
+import re
 import socket
 import threading
 import time
@@ -8,11 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cape_stream.realtime.context import RealtimeContext
+from cape_stream.realtime.grants import PublishBounds
 from tests.fault_proxy import FaultProxy
 from tests.integration.realtime.kit import (
     Installation,
@@ -256,6 +259,45 @@ def test_several_servers_share_a_port_and_hear_the_same(site: Installation) -> N
         assert [each["data"] for each in client.until_messages(20)] == sent
     assert sum(server.counters.streams for server in servers) == 30
     assert max(server.counters.streams for server in servers) < 30
+
+
+def test_the_rights_that_the_page_names_are_enough(valkey_server: LocalValkey) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "realtime.md").read_text()
+    named = re.search(r"`(~cape:rt:[^`]*)`", page)
+    assert named is not None
+    valkey_server.ask("ACL", "SETUSER", "rt", "on", ">secret", *named.group(1).split())
+    with installation(valkey_server.url.replace("//", "//rt:secret@")) as site:
+        server, context = site.start(), site.context()
+        bounds = PublishBounds(("room",))
+        minted = context.grant(["room"], publish=bounds, holder="u")
+        client = SseClient(server.port, minted.token)
+        client.until_event("ready")
+
+        context.publish("room", 1)
+        context.publish("room", 2, ephemeral=True)
+        assert len(client.until_messages(2)) == 2
+        client.until_comments(4)  # marks are made in between
+        context.revoke(grant_id=minted.grant_id)
+        assert client.until_over().names[-1] == "revoked"
+        assert valkey_server.ask("ACL", "LOG") == []
+
+
+def test_everything_of_a_realm_is_in_one_slot(valkey_cluster: LocalValkey) -> None:
+    """A cluster refuses a script that touches two."""
+    with installation(valkey_cluster.url) as site:
+        server, context = site.start(), site.context("dev}{7", "a:b/c")
+        minted = context.grant(["a", "{b}", "c}d{"], holder="u")
+        client = SseClient(server.port, minted.token)
+        cursor = client.until_event("ready").id
+        client.close()
+        for number, channel in enumerate(("a", "{b}", "c}d{")):
+            context.publish(channel, number)
+
+        again = SseClient(server.port, minted.token, cursor)
+
+        assert [each["data"] for each in again.until_messages(3)] == [0, 1, 2]
+        context.revoke(holder="u")
+        assert again.until_over().names[-1] == "revoked"
 
 
 def test_hundreds_who_come_at_once_are_all_let_in(site: Installation) -> None:

@@ -150,6 +150,7 @@ def test_requests_reach_a_worker_through_the_role(
         (["realtime"], "rotate-keys --keys-file"),
         (["realtime", "rotate-keys"], "name the file"),
         (["realtime", "--keys-file", "/nowhere/keys"], "cannot be read"),
+        (["realtime", "--set", "realtime.valkey_url=http://x"], "must begin with valkey://"),
         (["realtime", "--port", "x"], "realtime.port must be a whole number"),
         (["realtime", "--port", "99999"], "port must be 0 to 65535"),
         (["realtime", "--set", "realtime.reader_bytes_max=1"], "too small for one publish"),

@@ -130,6 +130,7 @@ def test_an_unknown_cursor_is_told_as_a_gap(site: Installation, cursor: str) -> 
 
     assert client.names == ["reset", "ready"]
     assert client.events[0].json["channels"] == ["room"]
+    assert client.events[0].id == cursor, "what the client has stays until there is a better one"
     assert client.events[1].json["resumed"] is False
     context.publish("room", "goes on")
     assert client.until_messages(1)[0]["data"] == "goes on"

@@ -9,6 +9,7 @@ import pytest
 from cape_stream.cli import main
 
 COMMANDS = ["run", "dispatcher", "worker", "refresh", "ping", "topics", "settings", "demo"]
+COMMANDS += ["processor", "publisher", "queues"]
 HEAVY = ["confluent_kafka", "rocksdict", "sqlalchemy", "fastavro", "asyncio", "cape_stream.sdk"]
 
 APP = """\
@@ -69,6 +70,15 @@ def in_a_folder_with_an_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("topics apply shop_app:app --replication 0", "'0' is not a whole number from 1 on"),
         ("demo --events none", "'none' is not a whole number from 1 on"),
         ("settings --set worker.concurrency=0", "[worker]: concurrency must be 1 to 1000"),
+        ("processor", "the following arguments are required: --pool"),
+        ("processor --pool night", "invalid choice: 'night'"),
+        ("processor --pool bulk --set processor.grace_ms=9", "grace_ms must be >= 25000"),
+        ("processor gone:work --pool bulk", "loading it raised ModuleNotFoundError"),
+        ("processor shop_app:number --pool bulk", "is a int, not an Equipment"),
+        ("publisher shop_app:app --publish slow", "kafka.bootstrap_servers is not set"),
+        ("queues shred", "invalid choice: 'shred'"),
+        ("queues peek", "peek takes one queue, such as ingest-dead"),
+        ("queues purge ingest-dead", "say --yes if that is meant"),
     ],
 )
 def test_cape_refuses_and_says_why_when_it_is_asked_wrongly(

@@ -43,6 +43,10 @@ def damage_count(inflight: InflightState, state: SubjectState) -> None:
     inflight.parked += 1
 
 
+def damage_gate(inflight: InflightState, state: SubjectState) -> None:
+    inflight.valves[0].queue.out += 1
+
+
 def damage_high(inflight: InflightState, state: SubjectState) -> None:
     state.lambdas[0].high = -1
     state.lambdas[0].cursor = 0
@@ -70,6 +74,7 @@ def test_audit_finds_nothing_in_a_desk_at_work() -> None:
         (damage_cursor, "impossible", "is out, and done, parked or out again"),
         (damage_parked, "impossible", "is parked and done"),
         (damage_count, "impossible", "2 parked events counted, 1 there"),
+        (damage_gate, "leaked", "queue general counts 2 jobs out, 1 are"),
         (damage_high, "impossible", "was given less than it has done"),
         (abandon, "stuck", "in memory, and nothing is under way for it"),
     ],

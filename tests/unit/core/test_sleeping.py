@@ -139,7 +139,7 @@ def test_sleeper_that_is_woken_twice_is_there_once() -> None:
 
 def test_crowd_that_fails_for_ever_takes_no_memory() -> None:
     """Pain of every comparable system: failing subjects fill what the healthy ones need."""
-    desk = Desk(topology("T1", retry=HOURLY))
+    desk = Desk(topology("T1", retry=HOURLY), settings=SchedulerSettings(breaker_share=2))
     for number in range(150):
         desk.publish(f"S{number}", [1])
         desk.ping(f"S{number}", 1)

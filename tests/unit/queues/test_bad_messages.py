@@ -1,6 +1,7 @@
 """B32, B35, B42, B44: messages that are not what a queue expects, in a processor at work."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -46,16 +47,14 @@ class Log:
     def __init__(self) -> None:
         self.rows: list[tuple[str, tuple[str, ...]]] = []
 
-    def record(
-        self, subject: str, found: StoredObject, verdicts: list[Verdict] | tuple[Verdict, ...]
-    ) -> None:
+    def record(self, subject: str, found: StoredObject, verdicts: Sequence[Verdict]) -> None:
         self.rows.append((subject, tuple(text for each in verdicts for text in each.findings)))
 
 
 def scan_lane(world: World, log: Log) -> tuple[Lane, file_scan.FileScanHandler]:
     letters = world.queue("file-scan-dead")
     queue = world.queue("file-scan", dead_letter_queue=letters.traits.name, receives_max=5)
-    handler = file_scan.FileScanHandler(Store(), [Length()], log)  # type: ignore[arg-type]  # lists
+    handler = file_scan.FileScanHandler(Store(), [Length()], log)
     handlers: dict[str, Handler] = {
         file_scan.OBJECTS: handler,
         file_scan.TEST_EVENT: file_scan.acknowledge_test_event,

@@ -229,6 +229,30 @@ async def test_failure_during_a_renewal_is_visible_at_once_and_stays_so(world: W
 
 
 @in_virtual_time
+async def test_release_waits_for_a_renewal_that_is_under_way(world: World) -> None:
+    queue = world.queue()
+    queue.faults.latency_s["change_visibility"] = 1.0
+
+    async def fail_in_beat(task: Task, context: JobContext) -> None:
+        if context.attempt > 1:
+            return
+        await asyncio.sleep(0.75)  # the beat left at 0.67 s and has done its deed at 1.17 s
+        queue.faults.latency_s.clear()
+        raise ValueError("now")
+
+    await world.send(queue, Task("t"))
+    at_once = Backoff(first_s=0, max_s=0)
+    lane = world.lane(queue, fail_in_beat, visibility_s=2, backoff=at_once)
+    running = Running(world.processor(lane))
+
+    await until(lambda: not queue.shelf.messages)
+
+    first, second = (when for when, _, _ in queue.shelf.receives)
+    assert 1_150 <= second - first < 2_000
+    await running.stop()
+
+
+@in_virtual_time
 async def test_hold_of_a_message_never_passes_twelve_hours(world: World) -> None:
     queue = world.queue()
     asked: list[int] = []

@@ -39,7 +39,7 @@ def test_scaled_object_watches_every_queue_of_its_pool_twice(pool: Pool) -> None
 @pytest.mark.parametrize("pool", POOLS)
 def test_pod_is_given_longer_than_a_drain_takes(pool: Pool) -> None:
     pod = manifest(f"{pool}.deployment")["spec"]["template"]["spec"]
-    environment = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
+    environment = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
 
     grace_ms = int(environment["CAPE_PROCESSOR_GRACE_MS"])
 

@@ -1,13 +1,16 @@
 """Cursors: given back as they were, and never made up."""
 
 import secrets
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cape_stream.ports.channels import Position, Realm
+from cape_stream.realtime import keys as keys_module
 from cape_stream.realtime.cursors import CursorSeal
-from cape_stream.realtime.keys import GrantKeys
+from cape_stream.realtime.keys import GrantKeys, rotate
 
 KEYS = GrantKeys({"k1": b"1" * 32})
 SEAL = CursorSeal(KEYS, Realm("live", "app"))
@@ -44,6 +47,19 @@ def test_a_cursor_of_another_realm_or_installation_is_unknown() -> None:
     for environment, app in (("dev", "app"), ("live", "other"), ("ppalive", ""), ("pplive", "a")):
         assert CursorSeal(KEYS, Realm(environment, app)).read(cursor) is None
     assert CursorSeal(GrantKeys.ephemeral(), Realm("live", "app")).read(cursor) is None
+
+
+def test_a_cursor_of_a_newer_key_is_known_to_a_server_that_has_not_met_it_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys_module, "LOOK_INTERVAL_S", 0.0)
+    path = str(tmp_path / "keys")
+    rotate(path)
+    behind = CursorSeal(GrantKeys.from_file(path), Realm("live", "app"))
+    rotate(path)
+    ahead = CursorSeal(GrantKeys.from_file(path), Realm("live", "app"))
+
+    assert behind.read(ahead.seal(HERE)) == HERE
 
 
 def test_a_cursor_outlives_a_rotation_of_keys() -> None:

@@ -114,6 +114,13 @@ def test_control_events_repeat_their_cursor() -> None:
     assert json.loads(ws_control(Control.RESET, "c", {})[2:]) == {"type": "reset", "cursor": "c"}
 
 
+def test_an_event_without_a_cursor_leaves_the_clients_alone() -> None:
+    """An empty id would erase it: the client would resume as if it had never been there."""
+    event = sse_control(Control.RESET, "", {"channels": ["room"]})
+
+    assert not any(line.startswith("id") for line in lines(event))
+
+
 def test_chunks_say_their_size_in_hexadecimal() -> None:
     assert sse_chunk(b"x" * 26) == b"1a\r\n" + b"x" * 26 + b"\r\n"
 

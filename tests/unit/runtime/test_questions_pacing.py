@@ -64,7 +64,7 @@ def test_half_open_lets_one_call_through_for_a_subject_that_has_not_failed() -> 
     asked: list[list[str]] = []
     now_ms = 0
     for _ in range(4):
-        now_ms = desk.questions.breaker.opens_until_ms or 0
+        now_ms = desk.questions.opens_until_ms or 0
         assert desk.answers(now_ms, turns=10) == {}
         asked += desk.source.calls[before + len(asked) :]
 
@@ -174,7 +174,7 @@ def test_subjects_asked_alone_take_at_most_half_of_the_calls_while_others_wait()
     desk.answers(turns=20)
     desk.source.calls.clear()
     trouble.bad = set()
-    while desk.questions.pace.calls < 4:
+    while desk.questions.limit < 4:
         desk.questions.pace.grow()
     desk.background.holds = True
     desk.ask(*NAMES)
@@ -212,14 +212,14 @@ def test_slow_answers_mean_fewer_calls_and_quick_ones_more() -> None:
     assert desk.questions.calls_out == 8
     desk.background.release()
     desk.questions.turn(100)
-    assert desk.questions.pace.calls == 4
+    assert desk.questions.limit == 4
     assert desk.questions.counters.slow_calls == 8
     assert desk.questions.calls_out == 4
 
     desk.background.holds = False
     desk.background.release()
     desk.answers(150, turns=40)
-    assert desk.questions.pace.calls == 8
+    assert desk.questions.limit == 8
 
 
 def test_calls_that_time_out_mean_fewer_calls() -> None:
@@ -229,7 +229,7 @@ def test_calls_that_time_out_mean_fewer_calls() -> None:
     desk.questions.turn(0)
     desk.questions.turn(1_000)
 
-    assert desk.questions.pace.calls == 4
+    assert desk.questions.limit == 4
     assert desk.questions.calls_hanging == 2
 
 
@@ -239,16 +239,16 @@ def test_subject_that_fails_alone_does_not_slow_down_the_others() -> None:
     desk = desk_with(trouble)
     desk.ask("bad")
     desk.answers(0)
-    assert desk.questions.pace.calls == 4, "nothing else was answered yet"
+    assert desk.questions.limit == 4, "nothing else was answered yet"
     desk.ask("A")
     desk.answers(5_000)
     desk.ask("bad")
     desk.answers(5_999)
 
-    assert desk.questions.pace.calls == 4
+    assert desk.questions.limit == 4
     desk.ask("bad")
     desk.answers(6_000)
-    assert desk.questions.pace.calls == 2
+    assert desk.questions.limit == 2
 
 
 def test_subject_of_which_two_calls_hang_gets_no_third_thread() -> None:

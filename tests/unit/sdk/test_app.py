@@ -417,3 +417,30 @@ def test_quarantine_that_cannot_be_is_refused_naming_it(limits: object, told: st
 
     with pytest.raises(DeclarationError, match=told):
         domain.topology("bill", quarantine_after=limits)  # type: ignore[arg-type]  # on purpose
+
+
+def test_limits_are_declared_on_the_topology() -> None:
+    app = App("shop")
+    domain = app.domain("orders", source=MemoryEventSource())
+    domain.topology("bill", in_flight_max=40, jobs_per_s_max=2.5).handler(work)
+
+    (spec,) = app.domain_specs()[0].topologies
+    assert (spec.in_flight_max, spec.jobs_per_s_max) == (40, 2.5)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"in_flight_max": 0},
+        {"in_flight_max": "many"},
+        {"jobs_per_s_max": 0},
+        {"jobs_per_s_max": -1.0},
+        {"jobs_per_s_max": True},
+        {"jobs_per_s_max": float("nan")},
+    ],
+)
+def test_limits_that_cannot_be_are_refused_naming_them(limits: dict[str, Any]) -> None:
+    domain = App("shop").domain("orders", source=MemoryEventSource())
+
+    with pytest.raises(DeclarationError, match=next(iter(limits))):
+        domain.topology("bill", **limits)

@@ -1,6 +1,16 @@
+from cape_stream.core.breaker import BreakerSettings
 from cape_stream.core.inflight.lambda_state import JobRecord, Parked
 from cape_stream.core.inflight.state import InflightState
 from cape_stream.core.inflight.subject import SubjectState
+from cape_stream.core.plan import compile_plan
+from cape_stream.core.valves import valves_of
+from cape_stream.model.topology import DomainSpec
+from tests.desk import topology
+
+
+def inflight_of_one() -> InflightState:
+    plan = compile_plan(DomainSpec(name="D", topologies=(topology("T1"),)))
+    return InflightState(valves_of(plan, BreakerSettings(), 1))
 
 
 def active(inflight: InflightState, name: str = "S") -> SubjectState:
@@ -10,7 +20,7 @@ def active(inflight: InflightState, name: str = "S") -> SubjectState:
 
 
 def test_inflight_registers_and_releases_in_all_three_places() -> None:
-    inflight = InflightState()
+    inflight = inflight_of_one()
     subject = active(inflight)
     record = JobRecord("J1", subject, 0, [1], 1, 0, 1_000, 500)
 
@@ -27,7 +37,7 @@ def test_inflight_registers_and_releases_in_all_three_places() -> None:
 
 
 def test_inflight_wakes_a_subject_once_when_its_parked_events_are_due() -> None:
-    inflight = InflightState()
+    inflight = inflight_of_one()
     subject = active(inflight)
     for sequence, due_ms in ((1, 100), (2, 90), (3, 200)):
         inflight.park(subject, subject.lambdas[0], sequence, Parked(1, 1, due_ms))
@@ -41,7 +51,7 @@ def test_inflight_wakes_a_subject_once_when_its_parked_events_are_due() -> None:
 
 
 def test_inflight_does_not_wake_a_subject_that_has_ended_or_began_anew() -> None:
-    inflight = InflightState()
+    inflight = inflight_of_one()
     old = active(inflight)
     inflight.wake_at(old, 100)
     inflight.retire(old)
@@ -51,7 +61,7 @@ def test_inflight_does_not_wake_a_subject_that_has_ended_or_began_anew() -> None
 
 
 def test_inflight_wakes_in_the_order_of_the_due_times() -> None:
-    inflight = InflightState()
+    inflight = inflight_of_one()
     late, early = active(inflight, "late"), active(inflight, "early")
     inflight.wake_at(late, 100)
     inflight.wake_at(early, 50)
@@ -60,7 +70,7 @@ def test_inflight_wakes_in_the_order_of_the_due_times() -> None:
 
 
 def test_inflight_is_due_at_the_sooner_of_expiry_and_wake() -> None:
-    inflight = InflightState()
+    inflight = inflight_of_one()
     subject = active(inflight)
     record = JobRecord("J1", subject, 0, [1], 1, 0, 10_000, 0)
     inflight.register(subject.lambdas[0], record)
@@ -75,7 +85,7 @@ def test_inflight_is_due_at_the_sooner_of_expiry_and_wake() -> None:
 
 
 def test_inflight_unparks() -> None:
-    inflight = InflightState()
+    inflight = inflight_of_one()
     subject = active(inflight)
     parked = Parked(1, 1, 100)
     inflight.park(subject, subject.lambdas[0], 1, parked)
@@ -85,7 +95,7 @@ def test_inflight_unparks() -> None:
 
 
 def test_inflight_remembers_ended_subjects_until_they_are_stored() -> None:
-    inflight = InflightState()
+    inflight = inflight_of_one()
     subject = active(inflight)
     inflight.dirty[subject] = None
     inflight.retire(subject)

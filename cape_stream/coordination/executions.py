@@ -1,0 +1,99 @@
+"""The hook token of the execution that is running: minted when it first asks, dead when it ends.
+
+    token = hook_token()      # in a handler, or in what it calls; never outside an execution
+
+It is minted on demand, so an execution that needs none costs nothing. The current execution is a
+context variable: threads that a handler starts by itself do not inherit it, so give them the token.
+"""
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from cape_stream.coordination.scopes import HOOK_LIFETIME_MAX_MS
+from cape_stream.errors import CapeError, Fenced
+from cape_stream.ports.credentials import HookTokens
+
+LOGGER = logging.getLogger("cape_stream.coordination")
+
+END_MARGIN_MS = 30_000
+"""A token outlives the deadline by so long, for a handler that is late and still reported."""
+
+
+class _Execution:
+    """One execution, and the token that it may have asked for."""
+
+    def __init__(
+        self, tokens: HookTokens, names: tuple[str, str, str, str], lifetime_ms: int
+    ) -> None:
+        self._tokens = tokens
+        self._names = names
+        self._lifetime_ms = lifetime_ms
+        self._lock = threading.Lock()
+        self._token: str | None = None
+        self._is_over = False
+
+    def token(self) -> str:
+        with self._lock:
+            if self._is_over:
+                raise Fenced(f"the execution {self._names[2]} has ended")
+            if self._token is None:
+                self._token = self._tokens.mint(*self._names, self._lifetime_ms)
+            return self._token
+
+    def end(self) -> None:
+        with self._lock:
+            self._is_over = True
+            if self._token is None:
+                return
+        try:
+            self._tokens.end_execution(*self._names[:3])
+        except CapeError as error:
+            LOGGER.warning("the token of %s ends by its time: %s", self._names[2], error)
+
+
+_current: ContextVar[_Execution | None] = ContextVar("execution", default=None)
+
+
+@contextmanager
+def executing(
+    tokens: HookTokens,
+    environment: str,
+    app: str,
+    execution: str,
+    subject: str,
+    remaining_ms: int,
+) -> Iterator[None]:
+    """A block that is one execution; `hook_token` works within it.
+
+    Args:
+        tokens: where tokens are minted.
+        environment: `live`, a preview, a dev session.
+        app: the App's name.
+        execution: names it, with its attempt, for ever.
+        subject: on whose behalf.
+        remaining_ms: until its deadline.
+    """
+    lifetime_ms = min(HOOK_LIFETIME_MAX_MS, max(1, remaining_ms) + END_MARGIN_MS)
+    found = _Execution(tokens, (environment, app, execution, subject), lifetime_ms)
+    before = _current.set(found)
+    try:
+        yield
+    finally:
+        _current.reset(before)
+        found.end()
+
+
+def hook_token() -> str:
+    """The token of the execution that is running here; the same for its whole life.
+
+    Raises:
+        Fenced: no execution is running here, or it has ended.
+        Retry: the store cannot be reached.
+    """
+    found = _current.get()
+    if found is None:
+        raise Fenced("there is no hook token outside an execution of a handler")
+    return found.token()
