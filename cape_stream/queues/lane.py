@@ -75,8 +75,13 @@ class Lane:
         """Start a piece of work that the drain waits for."""
         task = asyncio.create_task(work)
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("%s: a defect ended a piece of work", self.name, exc_info=task.exception())
 
     @property
     def has_dead_letters(self) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from cape_stream.errors import Fatal
 from cape_stream.ports.clock import Clock
 from cape_stream.ports.progress import Progress
 from cape_stream.ports.queue import QueueMessage
@@ -88,24 +89,38 @@ class Processor:
             lane.wakeup.set()
 
     async def run(self) -> DrainReport:
-        """Work until `stop`, then drain; what became of everything received."""
+        """Work until `stop`, then drain; what became of everything received.
+
+        Raises:
+            Fatal: a loop of the processor ended by a defect; everything was drained.
+        """
         pollers: set[asyncio.Task[None]] = set()
         for lane in self.lanes.values():
             lane.begin(self._settings)
             for number in range(lane.settings.pollers_max):
                 pollers.add(asyncio.create_task(self._poll(lane, is_first=number == 0)))
         beats = asyncio.create_task(self.heartbeats.run())
+        asked = asyncio.create_task(self._asked())
+        loops = {beats, *pollers}
         try:
-            await self._stopping.wait()
+            await asyncio.wait({asked, *loops}, return_when=asyncio.FIRST_COMPLETED)
+            self.stop()
             draining = Draining(
                 self.lanes.values(), self.ledger, self._endings, self._settings, self._clock
             )
-            return await draining.run(pollers)
+            report = await draining.run(pollers)
         finally:
-            for task in (beats, *pollers):
+            for task in (asked, *loops):
                 task.cancel()
-            await asyncio.gather(beats, *pollers, return_exceptions=True)
+            ends = await asyncio.gather(*loops, return_exceptions=True)
             self._threads.shutdown(wait=False, cancel_futures=True)
+        for end in ends:
+            if isinstance(end, Exception):
+                raise Fatal(f"a defect ended a loop of the processor: {end!r}") from end
+        return report
+
+    async def _asked(self) -> None:
+        await self._stopping.wait()
 
     # --- receiving -----------------------------------------------------------------------------
 

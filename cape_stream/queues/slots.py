@@ -21,6 +21,7 @@ class LaneBook:
         """
         self.name = name
         self.concurrency = concurrency
+        self.prefetch = prefetch
         self.capacity = concurrency + prefetch
         self.waiting: deque[Held] = deque()
         self.running: set[Held] = set()
@@ -38,13 +39,14 @@ class LaneBook:
     def reserve(self) -> int:
         """How many messages to ask for now, 0 to 10. Give them back by `arrived`.
 
-        Asks for a full batch where one fits; for less only when a slot has nothing to do.
+        Asks for a full batch, or for all that may wait where that is less; for less than that only
+        when a slot has nothing to do.
         """
         room = self.room
         if room <= 0:
             return 0
         idle = self.concurrency - len(self.running) - len(self.waiting) - self.asked
-        if room < BATCH_MAX and idle <= 0:
+        if idle <= 0 and room < min(BATCH_MAX, self.prefetch):
             return 0
         wanted = min(room, BATCH_MAX)
         self.asked += wanted

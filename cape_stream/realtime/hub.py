@@ -141,15 +141,16 @@ class Hub:
         self.counters.streams += 1
         self.counters.opened += 1
         self.counters.resumed += is_resumed
-        self.readers.write(stream, wire.retry(retry_ms))
+        head = wire.retry(retry_ms)  # goes with the first thing that is written: one packet less
         if opening.gaps:
             self.counters.resets += 1
             lost = [name for name in stream.channels if name in opening.gaps]
-            self.readers.write(stream, wire.control(Control.RESET, "", {"channels": lost}))
+            head += wire.control(Control.RESET, "", {"channels": lost})
         for message in opening.missed:
             if is_one_line(message.body):
                 frames = Frames(message.sequence, state.seal.seal(_place(message)), message.body)
-                await self.readers.write_patiently(stream, frames.on(stream.at))
+                await self.readers.write_patiently(stream, head + frames.on(stream.at))
+                head = b""
             if stream.ending is not None:
                 return
         ready: dict[str, object] = {
@@ -158,7 +159,7 @@ class Hub:
             "retry_ms": retry_ms,
         }
         cursor = state.seal.seal(opening.position)
-        self.readers.write(stream, wire.control(Control.READY, cursor, ready))
+        self.readers.write(stream, head + wire.control(Control.READY, cursor, ready))
         self._go_live(stream)
 
     def _go_live(self, stream: Stream) -> None:

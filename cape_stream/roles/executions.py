@@ -10,10 +10,10 @@ from cape_stream.errors import Fatal
 from cape_stream.model.job import Job
 from cape_stream.ports.clock import Clock
 from cape_stream.ports.credentials import HookTokens
+from cape_stream.roles.valkey import NOT_INSTALLED, URL_VARIABLE
 from cape_stream.runtime.worker_handler import Executor, HandlerKey, JobHandler, JobOutcome
 from cape_stream.sdk.app import App
 
-URL_VARIABLE = "CAPE_VALKEY_URL"
 ENVIRONMENT_VARIABLE = "CAPE_ENVIRONMENT"
 DEFAULT_ENVIRONMENT = "live"
 
@@ -110,10 +110,7 @@ def _on_server(url: str) -> tuple[HookTokens, Callable[[], None]]:
         from cape_stream.coordination.settings import ValkeySettings
         from cape_stream.coordination.store import Store
     except ImportError as error:
-        raise Fatal(
-            f"{URL_VARIABLE} is set, but the Valkey client is not installed;"
-            " run: pip install 'cape-stream[valkey]'"
-        ) from error
+        raise Fatal(f"{URL_VARIABLE} is set, but {NOT_INSTALLED}") from error
     store = Store(ValkeySettings(url=url))
     return ValkeyHookTokens(store), store.close
 

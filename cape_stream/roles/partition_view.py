@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from cape_stream.errors import CapeError, Fatal
+from cape_stream.roles.valkey import NOT_INSTALLED, URL_VARIABLE
 
 if TYPE_CHECKING:
     from cape_stream.coordination.audit_tail import AuditTail
     from cape_stream.coordination.keys import Name
     from cape_stream.coordination.ownership import Ownership
 
-URL_VARIABLE = "CAPE_VALKEY_URL"
 BEAT_MS = 3_000
 RECORD_TTL_MS = 10_000
 
@@ -135,10 +135,7 @@ def open_view(
         from cape_stream.coordination.settings import ValkeySettings
         from cape_stream.coordination.store import Store
     except ImportError as error:
-        raise Fatal(
-            f"{URL_VARIABLE} is set, but the Valkey client is not installed;"
-            " run: pip install 'cape-stream[valkey]'"
-        ) from error
+        raise Fatal(f"{URL_VARIABLE} is set, but {NOT_INSTALLED}") from error
     store = Store(ValkeySettings(url=url))
     records = Ownership(store, f"partitions of {app}", RECORD_TTL_MS)
     return ViewThread(PartitionView(records, AuditTail(store), app, node, names), store.close)

@@ -5,12 +5,17 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
-from cape_stream.coordination.doctor import Finding, examine
-from cape_stream.coordination.settings import ValkeySettings
-from cape_stream.coordination.store import Store
+from cape_stream.errors import Fatal
+
+if TYPE_CHECKING:
+    from cape_stream.coordination.doctor import Finding
 
 URL_VARIABLE = "CAPE_VALKEY_URL"
+NOT_INSTALLED = (
+    "the Valkey client is not installed; run: python -m pip install 'cape-stream[valkey]'"
+)
 DEFAULT_URL = "valkey://127.0.0.1:6379/0"
 
 
@@ -18,7 +23,7 @@ DEFAULT_URL = "valkey://127.0.0.1:6379/0"
 class Examination:
     """What the doctor found."""
 
-    findings: Sequence[Finding]
+    findings: "Sequence[Finding]"
 
     @property
     def is_healthy(self) -> bool:
@@ -50,8 +55,14 @@ def doctor(url: str | None, prefix: str, ca_file: str | None) -> Examination:
         ca_file: certificates that the server's is checked against, for TLS.
 
     Raises:
-        Fatal: the URL or the prefix cannot be understood.
+        Fatal: the URL or the prefix cannot be understood, or the client is not installed.
     """
+    try:
+        from cape_stream.coordination.doctor import examine
+        from cape_stream.coordination.settings import ValkeySettings
+        from cape_stream.coordination.store import Store
+    except ImportError as error:
+        raise Fatal(NOT_INSTALLED) from error
     place = url or os.environ.get(URL_VARIABLE, DEFAULT_URL)
     store = Store(ValkeySettings(url=place, prefix=prefix, ca_file=ca_file, call_timeout_ms=2_000))
     try:

@@ -62,6 +62,23 @@ def test_doctor_refuses_a_url_without_showing_its_password() -> None:
     assert "secret" not in done.stdout + done.stderr
 
 
+WITHOUT_CLIENT = """
+import sys
+sys.modules["redis"] = None  # as if it were not installed
+import cape_stream.roles.dispatcher, cape_stream.roles.worker
+from cape_stream.cli import main
+sys.exit(main(["valkey", "doctor"]))
+"""
+
+
+def test_doctor_says_that_the_client_is_missing_and_the_roles_need_none() -> None:
+    words = [sys.executable, "-c", WITHOUT_CLIENT]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=50, check=False)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("cape: the Valkey client is not installed")
+
+
 def test_documented_rights_are_enough(open_store: OpenStore, valkey_server: LocalValkey) -> None:
     words = re.search(r"ACL SETUSER (.*?)```", PAGE.read_text(), re.DOTALL)
     assert words is not None

@@ -5,7 +5,9 @@ import itertools
 import random
 import threading
 
-from cape_stream.errors import Reject, Retry
+import pytest
+
+from cape_stream.errors import Fatal, Reject, Retry
 from cape_stream.ports.queue import EntryFailure, FailureKind
 from cape_stream.queues.backoff import Backoff
 from cape_stream.queues.context import HandedBackError, JobContext, Loss
@@ -237,6 +239,22 @@ async def test_fifo_runs_a_group_in_order_and_holds_it_behind_a_failure(world: W
     assert [name for name in order if name[0] == "b"] == ["b0", "b1"]
     assert order.index("b1") < order.index("a1")
     assert report.adds_up
+
+
+@in_virtual_time
+async def test_loop_that_ends_by_a_defect_drains_and_ends_the_processor(world: World) -> None:
+    queue = world.queue()
+    await world.send(queue, Task("t", 5.0))
+    processor = world.processor(world.lane(queue))
+    running = Running(processor)
+    await until(lambda: bool(world.names("begin")))
+
+    processor.heartbeats._wheel = None  # type: ignore[assignment]  # a defect of ours
+    processor.heartbeats._earlier.set()
+
+    with pytest.raises(Fatal, match="a defect ended a loop of the processor"):
+        await running.task
+    assert processor.is_stopping
 
 
 @in_virtual_time

@@ -129,6 +129,17 @@ def test_room_is_asked_for_in_full_batches_or_for_an_idle_slot() -> None:
     assert book.reserve() == 10
 
 
+def test_small_prefetch_is_filled_before_a_slot_is_idle() -> None:
+    book = LaneBook("a", concurrency=4, prefetch=3, is_fifo=False)
+    book.arrived(0, [held(f"m{n}") for n in range(6)])
+    for _ in range(4):
+        assert book.next() is not None
+
+    assert (len(book.waiting), book.reserve()) == (2, 0)
+    book.waiting.clear()
+    assert book.reserve() == 3
+
+
 def test_group_runs_one_at_a_time_and_is_free_when_settled() -> None:
     book = LaneBook("a", concurrency=5, prefetch=5, is_fifo=True)
     first, second, other = held("1", group="g"), held("2", group="g"), held("3", group="h")
