@@ -43,6 +43,7 @@ def main() -> None:
             options.subjects,
             source.name,
             folder,
+            everything=options.everything,
             profile=options.profile,
         )
         create_topics(stage)
@@ -64,6 +65,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--topologies", type=int, default=5)
     parser.add_argument("--partitions", type=int, default=1)
     parser.add_argument("--subjects", type=int, default=10_000)
+    parser.add_argument("--everything", action="store_true", help="set every limit and policy")
     parser.add_argument("--profile", default="", help="file for a cProfile of the dispatcher")
     return parser.parse_args()
 

@@ -53,6 +53,8 @@ class Stage:
     folder: str
     failing_every: int = 0
     """Every so many-th subject fails on every attempt, for ever; 0: none does."""
+    everything: bool = False
+    """Every limit and policy a topology may have is set, so that each of its gates is asked."""
     profile: str = ""
     """File for a cProfile of the dispatcher's loop; empty: none. It falsifies the figures."""
 
@@ -62,11 +64,20 @@ class Stage:
         domain = app.domain(DOMAIN, source=SharedSource(self.source, self.subjects))
         LATENCIES.failing_every = self.failing_every
         for number in range(self.topologies):
-            topology = domain.topology(f"topology-{number}")
+            topology = domain.topology(f"topology-{number}", **self._options())
             topology.handler(queue="bench", timeout=timedelta(seconds=30), name="echo")(
                 LATENCIES.record
             )
         return app
+
+    def _options(self) -> dict[str, Any]:
+        if not self.everything:
+            return {}
+        return {
+            "in_flight_max": 1_000_000,
+            "jobs_per_s_max": 1_000_000.0,
+            "quarantine_after": {"invalid": 3, "permanent": 3, "bug": 20},
+        }
 
     def log(self) -> KafkaLog:
         """A connection to the broker."""
