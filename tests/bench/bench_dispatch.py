@@ -3,7 +3,7 @@
 One broker, one dispatcher, one load generator and one echo worker, all on this machine. Two phases:
 
 paced      1,000 events a second; latency from when each event was meant to happen to its handler
-saturated  always 4,000 events under way; the dispatcher's CPU time per job, and jobs a second
+saturated  always 20,000 jobs under way; the dispatcher's CPU time per job, and jobs a second
 
 Both are of a system that has been at work for a while: a broker's first seconds, in which its code
 is compiled, are no part of them.

@@ -35,8 +35,8 @@ from tests.bench.shared_source import (
 
 DOMAIN = "accounts"
 LATENCY_BUCKET_US = 100
-PING_AHEAD_MAX = 4_000
-"""At saturation, most events that may be under way: the generator must not take the processors that
+JOBS_AHEAD_MAX = 20_000
+"""At saturation, most jobs that may be under way: the generator must not take the processors that
 are to be measured."""
 
 
@@ -222,14 +222,15 @@ def _pace(source: SharedSource, pinger: Pinger, stage: Stage, rate: float, secon
 
 
 def _keep_ahead(source: SharedSource, pinger: Pinger, stage: Stage, seconds: float) -> int:
-    """Keep `PING_AHEAD_MAX` events under way."""
+    """Keep `JOBS_AHEAD_MAX` jobs under way."""
+    ahead_max = JOBS_AHEAD_MAX // stage.topologies
     start_ns, handled, count = now_ns(), source.handled, 0
     while (at_ns := now_ns()) - start_ns < seconds * 1e9:
         done = (source.handled - handled) // stage.topologies
-        if count - done >= PING_AHEAD_MAX:
+        if count - done >= ahead_max:
             time.sleep(0.002)
             continue
-        for _ in range(100):
+        for _ in range(min(100, ahead_max // 4)):
             number = count % stage.subjects
             pinger.ping(subject_name(number), source.append(number, at_ns))
             count += 1
