@@ -10,6 +10,7 @@ from argparse import (
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from cape_stream.cli.operator_arguments import add_operator_commands
 from cape_stream.cli.queue_arguments import add_queue_commands
 from cape_stream.cli.realtime_arguments import add_realtime_commands
 from cape_stream.cli.valkey_arguments import add_valkey_commands
@@ -102,6 +103,7 @@ def parse(argv: Sequence[str] | None) -> Namespace:
     _add_ping(commands)
     _add_topics(commands)
     _add_settings(commands)
+    add_operator_commands(commands, _add_place_flags)
     add_queue_commands(commands)
     add_valkey_commands(commands)
     add_realtime_commands(commands)

@@ -95,6 +95,12 @@ def _topics(arguments: Namespace) -> int:
     return EXIT_DONE if outcome.complete or arguments.action == "plan" else EXIT_FATAL
 
 
+def _operate(arguments: Namespace) -> int:
+    from cape_stream.cli.operator_commands import operate
+
+    return EXIT_DONE if operate(arguments, _flags(arguments)) else EXIT_FATAL
+
+
 def _settings(arguments: Namespace) -> int:
     from cape_stream.roles import launch
 
@@ -176,6 +182,7 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "refresh": _serve,
     "ping": _ping,
     "topics": _topics,
+    **dict.fromkeys(("topology", "cursor", "parked", "backfill", "explain", "audit"), _operate),
     "settings": _settings,
     "processor": _processor,
     "publisher": _publisher,

@@ -99,7 +99,8 @@ class Operator:
     # --- topologies ----------------------------------------------------------------------------
 
     def _pause(self, operation: Operation, topology: TopologyPlan) -> Ruling:
-        out = self._jobs_out(topology)
+        places = (record.lambda_index for record in self._inflight.jobs.values())
+        out = sum(place in topology.span for place in places)
         words = f"{out} jobs are out" if out else "no job is out"
         if topology.name in self._inflight.paused:
             return Ruling(Outcome.NOTHING, f"was paused; {words}")
@@ -116,9 +117,6 @@ class Operator:
             known = ", ".join(self._topologies)
             return _refused(f"no topology {operation.topology!r} in this domain: it has {known}")
         return Ruling(Outcome.NOTHING, "was not paused")
-
-    def _jobs_out(self, topology: TopologyPlan) -> int:
-        return sum(record.lambda_index in topology.span for record in self._inflight.jobs.values())
 
     # --- cursors -------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ It keeps no clock and does no I/O. What it wants done stands in `take_effects`; 
 in `take_changes`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -120,6 +121,30 @@ class Scheduler:
     def sleeper(self, subject: str) -> SubjectState | None:
         """State of a subject that went to sleep since the last commit, to look at."""
         return self._inflight.asleep.get(subject)
+
+    def finisher(self, subject: str) -> SubjectState | None:
+        """State of a subject that ended since the last commit, to look at."""
+        return self._inflight.finished.get(subject)
+
+    def imagined(self, row: ActiveRow, now_ms: int) -> SubjectState:
+        """State of a subject as its row tells, to look at; nothing of it is in memory after."""
+        apart = InflightState(valves_of(self.plan, self._settings, 1))
+        return rows.restore(self.plan, apart, row, now_ms)
+
+    def known_cursors(self, subject: str, stored: Stored | None) -> list[int]:
+        """One cursor per lambda of a subject that is not in memory."""
+        return self._roster.known_cursors(subject, stored)
+
+    def jobs_out(self) -> dict[str, int]:
+        """Topology → its jobs that are out; those with none are left out."""
+        lambdas = self.plan.lambdas
+        places = (record.lambda_index for record in self._inflight.jobs.values())
+        return Counter(lambdas[place].topology for place in places)
+
+    @property
+    def inflight(self) -> InflightState:
+        """The in-flight state, to look at, not to change."""
+        return self._inflight
 
     def subjects(self) -> Iterable[SubjectState]:
         """All active subjects, to look at, not to change."""
@@ -239,6 +264,7 @@ class Scheduler:
             self._advance(ruling.subject, self._places, now_ms)
         elif ruling.sweep:
             self._look_everywhere(now_ms)
+        self._serve_lines(now_ms)
         return ruling
 
     def _look_everywhere(self, now_ms: int) -> None:

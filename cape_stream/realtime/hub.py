@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from itertools import groupby
 
-from cape_stream.errors import CapeError, Retry
+from cape_stream.errors import CapeError, Reject
 from cape_stream.ports.channels import (
     ChannelFeed,
     LinkRestored,
@@ -26,6 +26,7 @@ from cape_stream.ports.channels import (
 )
 from cape_stream.realtime.counters import Counters
 from cape_stream.realtime.framing import Control, is_one_line
+from cape_stream.realtime.grants import Grant
 from cape_stream.realtime.keys import GrantKeys
 from cape_stream.realtime.readers import Readers
 from cape_stream.realtime.realms import UNKNOWN, ChannelState, RealmState
@@ -141,15 +142,16 @@ class Hub:
         self.counters.streams += 1
         self.counters.opened += 1
         self.counters.resumed += is_resumed
-        self.readers.write(stream, wire.retry(retry_ms))
+        head = wire.retry(retry_ms)  # goes with the first thing that is written: one packet less
         if opening.gaps:
             self.counters.resets += 1
             lost = [name for name in stream.channels if name in opening.gaps]
-            self.readers.write(stream, wire.control(Control.RESET, "", {"channels": lost}))
+            head += wire.control(Control.RESET, "", {"channels": lost})
         for message in opening.missed:
             if is_one_line(message.body):
                 frames = Frames(message.sequence, state.seal.seal(_place(message)), message.body)
-                await self.readers.write_patiently(stream, frames.on(stream.at))
+                await self.readers.write_patiently(stream, head + frames.on(stream.at))
+                head = b""
             if stream.ending is not None:
                 return
         ready: dict[str, object] = {
@@ -158,7 +160,7 @@ class Hub:
             "retry_ms": retry_ms,
         }
         cursor = state.seal.seal(opening.position)
-        self.readers.write(stream, wire.control(Control.READY, cursor, ready))
+        self.readers.write(stream, head + wire.control(Control.READY, cursor, ready))
         self._go_live(stream)
 
     def _go_live(self, stream: Stream) -> None:
@@ -354,27 +356,39 @@ class Hub:
             return
         self.counters.catch_ups += 1
         since = state.delivered or min(starts)
-        while True:
-            try:
-                opening = await self._feed.open(
-                    state.realm, list(state.channels), Position(state.epoch, since)
-                )
-                grants = [stream.grant for stream in state.streams]
-                revoked = await self._feed.revoked(state.realm, [each.key for each in grants])
-                break
-            except Retry as error:
-                logger.warning("catching up with %s waits: %s", state.realm, error)
-                await asyncio.sleep(CATCH_UP_PAUSE_S)
+        grants = [stream.grant for stream in state.streams]
+        opening, revoked = await self._read_up(state, Position(state.epoch, since), grants)
         state.epoch = opening.position.epoch
         for message in opening.missed:
-            if is_one_line(message.body):
+            channel = state.channels.get(message.channel)  # nobody may hear it any more
+            if channel is not None and is_one_line(message.body):
                 frames = Frames(message.sequence, state.seal.seal(_place(message)), message.body)
-                self._pass_on(state, state.channels[message.channel], [frames])
+                self._pass_on(state, channel, [frames])
         state.delivered = state.floor = opening.position.sequence
         self._reset(state, opening)
         gone = {each.grant_id for each, is_gone in zip(grants, revoked, strict=True) if is_gone}
         for stream in [each for each in state.streams if each.grant.grant_id in gone]:
             self.end(stream, Control.REVOKED, reason="revoked")
+
+    async def _read_up(
+        self, state: RealmState, since: Position, grants: Sequence[Grant]
+    ) -> tuple[Opening, Sequence[bool]]:
+        """What happened since, and which grants were revoked; waits until the store says so."""
+        keys = [each.key for each in grants]
+        while True:
+            names = list(state.channels)
+            try:
+                try:
+                    opening = await self._feed.open(state.realm, names, since)
+                except Reject as error:
+                    # Another program spoiled a key of ours: what cannot be read is a gap.
+                    logger.warning("%s cannot be read: %s", state.realm, error)
+                    here = (await self._feed.open(state.realm, (), None)).position
+                    opening = Opening(here, gaps=frozenset(names))
+                return opening, await self._feed.revoked(state.realm, keys)
+            except CapeError as error:
+                logger.warning("catching up with %s waits: %s", state.realm, error)
+                await asyncio.sleep(CATCH_UP_PAUSE_S)
 
     def _reset(self, state: RealmState, opening: Opening) -> None:
         """Tell everybody who hears a channel with a gap; who is just opening asks by itself."""

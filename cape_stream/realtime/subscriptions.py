@@ -6,7 +6,7 @@ without anybody knowing. Here a connection lives once: when it breaks, whoever r
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
@@ -35,12 +35,14 @@ class Subscriptions:
         self._changed = asyncio.Condition()
         self.connection: AbstractConnection | None = None
 
-    async def add(self, topics: Iterable[str]) -> None:
+    async def add(self, topics: Sequence[str]) -> None:
         """Subscribe, and wait until the server said so.
 
         Raises:
             Retry: there is no link, or it does not answer.
         """
+        if self.connection is not None and self._confirmed.issuperset(topics):
+            return
         added = [topic for topic in topics if topic not in self._wanted]
         self._wanted.update(added)
         wanted = set(topics)

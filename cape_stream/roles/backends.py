@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import getpid
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +21,7 @@ from cape_stream.adapters.rocksdb import RocksTable, wipe_table
 from cape_stream.errors import Corrupt, Fatal, Retry
 from cape_stream.ports.clock import Clock
 from cape_stream.ports.codec import Codec
-from cape_stream.ports.log import Log
+from cape_stream.ports.log import Log, TopicPartition
 from cape_stream.roles.settings import BackendName, Settings
 from cape_stream.runtime.steady import SteadyClock
 
@@ -47,6 +47,8 @@ class Backend(AbstractContextManager["Backend"]):
     clock: Clock
     patience_ms: int
     """How long a command that does one thing waits for the log."""
+    owner_addresses: Callable[[str], dict[TopicPartition, str | None]] = lambda _: {}
+    """(group) → partition → ``host:port`` of its owner's admin API, None where it has none."""
 
     def __enter__(self) -> Self:
         return self
@@ -75,8 +77,19 @@ def open_backend(name: BackendName, settings: Settings) -> Backend:
         return Backend(name, str(path), log, codec, clock, patience_ms)
     kafka = settings.kafka
     from cape_stream.adapters.kafka import KafkaLog  # brings the Kafka client, so only on demand
+    from cape_stream.adapters.kafka.group_addresses import client_id_with, owner_addresses
 
-    return Backend(name, kafka.bootstrap_servers, KafkaLog(kafka), codec, clock, patience_ms)
+    address = settings.admin.advertised
+    kafka = replace(kafka, client_id=client_id_with(kafka.client_id, address))
+    return Backend(
+        name,
+        kafka.bootstrap_servers,
+        KafkaLog(kafka),
+        codec,
+        clock,
+        patience_ms,
+        lambda group: owner_addresses(kafka, group),
+    )
 
 
 def open_table(app: str, settings: Settings) -> RocksTable:

@@ -8,6 +8,7 @@ from cape_stream.core.plan import PlanError, compile_plan
 from cape_stream.errors import Corrupt, Fatal
 from cape_stream.ports.log import TopicPartition
 from cape_stream.ports.table import Table
+from cape_stream.roles.admin import Admin
 from cape_stream.roles.backends import Backend, StoppedError, member_name, open_table, patiently
 from cape_stream.roles.partition_view import open_view
 from cape_stream.roles.partitions import PartitionWatch, check_counts
@@ -46,6 +47,7 @@ class DispatcherPart:
         self._groups = task_groups(app, backend, settings)
         self._stopping = threading.Event()
         self._engine: Engine | None = None
+        self._admin = Admin(app, backend, settings.admin)
         self._last_figures: Mapping[str, int] = {}
         """What the engine had done when it was stopped."""
 
@@ -53,6 +55,7 @@ class DispatcherPart:
         """See `Part.run`. Raises Fatal also when another process uses the state folder."""
         table = open_table(self._app.name, self._settings)
         try:
+            self._admin.start()
             try:
                 self._serve(table)
             except Corrupt as error:
@@ -66,6 +69,7 @@ class DispatcherPart:
         except StoppedError:
             return
         finally:
+            self._admin.stop()
             table.close()
 
     def stop(self) -> None:
@@ -117,6 +121,7 @@ class DispatcherPart:
         try:
             while not stopping():
                 engine.turn()
+                self._admin.inspector.turn(engine.assignment.tasks, clock.now_ms())
                 watch.turn(clock.now_ms())
         except BaseException as error:
             # A step that failed may have left things half done: nothing of it must be stored.

@@ -4,11 +4,13 @@ import json
 import logging
 import os
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from cape_stream.errors import Fatal
 from cape_stream.roles import run, topic_plan
 from cape_stream.roles.backends import Backend, open_backend
+from cape_stream.roles.operate import Operator
 from cape_stream.roles.ping import PingOutcome
 from cape_stream.roles.ping import ping as ping_lines
 from cape_stream.roles.run import ALL_ROLES
@@ -19,7 +21,7 @@ from cape_stream.roles.topic_plan import Action, TopicOutcome
 from cape_stream.sdk.declaration import DeclarationError
 from cape_stream.sdk.loading import load_app
 
-__all__ = ["ALL_ROLES", "ASKED_WRONGLY", "ping", "serve", "settings", "topics"]
+__all__ = ["ALL_ROLES", "ASKED_WRONGLY", "operator", "ping", "serve", "settings", "topics"]
 
 INDENT = "    "
 EXPLANATION_COLUMNS = 96
@@ -80,6 +82,27 @@ def ping(
     app = load_app(target)
     with _opened(backend_name, found) as backend:
         return ping_lines(app, backend, domain, lines)
+
+
+@contextmanager
+def operator(target: str, found: Settings, *, admin: str | None) -> Iterator[Operator]:
+    """Operators' commands on an App: through one admin API, or on the log and the group.
+
+    Raises:
+        Fatal: neither is named, or the log is away.
+    """
+    app = load_app(target)
+    app.domain_specs()
+    if admin is not None:
+        yield Operator(app, found, None, admin)
+    elif found.names_kafka:
+        with open_backend("kafka", found) as backend:
+            yield Operator(app, found, backend, None)
+    else:
+        raise SettingsError(
+            "name a Kafka with --kafka HOST:PORT, or the dispatcher with --admin http://HOST:PORT"
+            " (`cape run` listens there if it is started with --set admin.port=8120)"
+        )
 
 
 def topics(

@@ -17,6 +17,7 @@ from cape_stream.errors import Fatal
 from cape_stream.queues.publishing import PublisherSettings
 from cape_stream.queues.settings import ProcessorSettings
 from cape_stream.realtime.settings import RealtimeSettings
+from cape_stream.roles.admin_settings import AdminSettings
 from cape_stream.runtime.refresh_settings import RefreshSettings
 from cape_stream.runtime.settings import EngineSettings
 from cape_stream.runtime.worker_settings import WorkerSettings
@@ -62,6 +63,7 @@ SECTIONS: Mapping[str, type] = {
     "scheduler": SchedulerSettings,
     "worker": WorkerSettings,
     "refresh": RefreshSettings,
+    "admin": AdminSettings,
     "processor": ProcessorSettings,
     "publisher": PublisherSettings,
     "sqs": SqsSettings,
@@ -133,6 +135,11 @@ class Settings:
     def realtime(self) -> RealtimeSettings:
         """Of the realtime channel."""
         return self._built("realtime", RealtimeSettings)
+
+    @property
+    def admin(self) -> AdminSettings:
+        """Of the admin API of a dispatcher."""
+        return self._built("admin", AdminSettings)
 
     def worker(self, queues: tuple[str, ...]) -> WorkerSettings:
         """Of the worker; ``queues`` are the App's, all of which it serves unless told otherwise."""

@@ -350,8 +350,10 @@ class DispatchProcessor:
         }
 
     def _cursors(self, value: bytes | None) -> CursorInfo | None:
-        if value is None:
-            return None
+        return None if value is None else self.decode_cursor_row(value)
+
+    def decode_cursor_row(self, value: bytes) -> CursorInfo:
+        """A row of cursors, or `Corrupt` if the bytes are none."""
         try:
             return self._codec.decode_cursors(value)
         except Reject as error:

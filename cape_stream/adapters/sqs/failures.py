@@ -37,6 +37,14 @@ STALE = frozenset(
         *("AWS.SimpleQueueService.MessageNotInflight",),
     }
 )
+NOT_NOW = frozenset(
+    {
+        *("AccountSuspendedException", "LimitExceededException", "SendingPausedException"),
+        "MailFromDomainNotVerifiedException",
+    }
+)
+"""SES takes no mail at all for now: none of it is at fault."""
+NOT_NOW_WAIT_MS = 60_000
 THROTTLE_WAIT_MS = 1_000
 REFUSED_STATUSES = (401, 403)
 """What a proxy or another server says in the place of a code."""
@@ -75,6 +83,8 @@ def retyped(error: Exception, what: str) -> CapeError:
             return Fatal(f"{what}: there is no such queue")
         if code in THROTTLED:
             return Retry(f"{what}: {error}", THROTTLE_WAIT_MS)
+        if code in NOT_NOW or (code == "MessageRejected" and "not verified" in str(error)):
+            return Retry(f"{what}: {error}", NOT_NOW_WAIT_MS)
         if _status_of(error) >= 500 or not code:
             return Retry(f"{what}: {error}")
         return Reject(f"{what}: {error}")

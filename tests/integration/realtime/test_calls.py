@@ -14,7 +14,12 @@ from cape_stream.errors import Fenced, Reject, Retry
 from cape_stream.ports.credentials import Scope
 from cape_stream.realtime.call_client import Asked, RequestClient, RequestWorker
 from cape_stream.realtime.calls import CallServer
-from cape_stream.realtime.platform import CONSOLE_CHANNEL, PLATFORM, PlatformChannels
+from cape_stream.realtime.platform import (
+    CONSOLE_CHANNEL,
+    PLATFORM,
+    PlatformChannels,
+    dev_session_channel,
+)
 from cape_stream.realtime.settings import RealtimeSettings
 from tests.eventually import until
 from tests.fault_proxy import FaultProxy
@@ -351,6 +356,19 @@ def test_the_platform_has_channels_that_no_app_can_name() -> None:
             stage.site.context("live", PLATFORM.app)
         platform.revoke("operator")
         hear(console, of_type("revoked"))
+
+
+def test_each_dev_session_has_a_channel_of_its_own() -> None:
+    with staged() as stage:
+        platform = PlatformChannels(stage.site.stage.writer, stage.site.keys, settings())
+        mine, other = dev_session_channel("s-1"), dev_session_channel("s-2")
+        editor = websocket(stage.server.port, platform.grant(mine, holder="ada").token)
+        hear(editor, of_type("ready"))
+
+        platform.publish(other, "theirs")
+        platform.publish(mine, "reloaded", kind="build")
+
+        assert hear(editor, of_type("message"))["data"] == "reloaded"
 
 
 def test_a_worker_comes_back_after_a_cut() -> None:

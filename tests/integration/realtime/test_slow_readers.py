@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cape_stream.realtime.streams import Stream
+from cape_stream.roles.realtime import allow_connections
 from tests.fault_proxy import FaultProxy
 from tests.integration.realtime.kit import (
     OPEN,
@@ -148,6 +149,7 @@ def test_who_is_cut_off_resumes_without_a_gap(site: Installation) -> None:
 
 
 def test_a_thousand_stopped_readers_cost_what_is_allowed_together() -> None:
+    allow_connections(3 * STOPPED)  # both ends of each are in this process
     bound = 3_000_000
     with installation(
         reader_bytes_max=200_000, readers_bytes_max=bound, send_deadline_ms=30_000

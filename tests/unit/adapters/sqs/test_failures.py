@@ -32,6 +32,8 @@ def answer(code: str, status: int = 400) -> ClientError:
         (NoCredentialsError(), Retry),
         (answer("ThrottlingException"), Retry),
         (answer("InternalError", 500), Retry),
+        (answer("SendingPausedException"), Retry),
+        (answer("MessageRejected"), Reject),
         (answer("", 503), Retry),
         (EndpointConnectionError(endpoint_url="http://x"), Retry),
         (ConnectTimeoutError(endpoint_url="http://x"), Retry),

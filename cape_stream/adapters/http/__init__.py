@@ -1,0 +1,1 @@
+"""HTTP for operators: the admin API of a dispatcher, on Starlette and uvicorn."""
