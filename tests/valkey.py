@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -165,14 +165,12 @@ class LocalSentinel:
 
     def knows_replica(self) -> None:
         """Wait until it knows whom to promote."""
-        self._until(
-            lambda: b"num-slaves" in (found := self._main()) and found[b"num-slaves"] != b"0"
-        )
+        _until(lambda: b"num-slaves" in (found := self._main()) and found[b"num-slaves"] != b"0")
 
     def fail_over(self) -> None:
         """Wait until it has promoted another one."""
         before = self._main()[b"port"]
-        self._until(lambda: self._main()[b"port"] != before)
+        _until(lambda: self._main()[b"port"] != before)
 
     def close(self) -> None:
         assert self._process is not None
@@ -200,12 +198,6 @@ class LocalSentinel:
                 return True
             time.sleep(0.02)
         return False
-
-    def _until(self, happened: Callable[[], bool]) -> None:
-        give_up_s = time.monotonic() + START_LIMIT_S
-        while not happened():
-            assert time.monotonic() < give_up_s, "the sentinel does not get there"
-            time.sleep(0.05)
 
 
 class World:
@@ -241,13 +233,9 @@ def valkey_server() -> Iterator[LocalValkey]:
 @pytest.fixture
 def valkey_replica(valkey_server: LocalValkey) -> Iterator[LocalValkey]:
     """A replica of `valkey_server`, in step with it."""
-    server = LocalValkey(("--replicaof", "127.0.0.1", str(valkey_server.port)))
-    give_up_s = time.monotonic() + START_LIMIT_S
-    while server.ask("INFO", "replication").get("master_link_status") != "up":
-        assert time.monotonic() < give_up_s, "the replica does not catch up"
-        time.sleep(0.02)
-    yield server
-    server.close()
+    with closing(LocalValkey(("--replicaof", "127.0.0.1", str(valkey_server.port)))) as server:
+        _until(lambda: server.ask("INFO", "replication").get("master_link_status") == "up")
+        yield server
 
 
 @pytest.fixture
@@ -260,14 +248,17 @@ def fault_proxy(valkey_server: LocalValkey) -> Iterator[FaultProxy]:
 @pytest.fixture
 def valkey_cluster() -> Iterator[LocalValkey]:
     """A cluster of one node that owns every slot: it refuses scripts that cross slots."""
-    server = LocalValkey(("--cluster-enabled", "yes"))
-    server.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
+    with closing(LocalValkey(("--cluster-enabled", "yes"))) as server:
+        server.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
+        _until(lambda: b"cluster_state:ok" in server.ask("CLUSTER", "INFO"))
+        yield server
+
+
+def _until(happened: Callable[[], bool]) -> None:
     give_up_s = time.monotonic() + START_LIMIT_S
-    while b"cluster_state:ok" not in server.ask("CLUSTER", "INFO"):
-        assert time.monotonic() < give_up_s, "the cluster does not form"
+    while not happened():
+        assert time.monotonic() < give_up_s, "the server does not get there"
         time.sleep(0.02)
-    yield server
-    server.close()
 
 
 @pytest.hookimpl(tryfirst=True)  # before any fixture starts a server

@@ -26,6 +26,9 @@ from cape_stream.model.status import FailureClass
 EVENT_OVERHEAD_BYTES = 64
 """What an event adds to a job beside its payload, headers and inputs."""
 
+PREFETCH_MAX = 1_000
+"""With more subjects in a line, those behind them fetch no events before it is their turn."""
+
 _Batch = tuple[list[Event], list[int]]
 """Events of one job, and their sequence ids."""
 
@@ -93,8 +96,7 @@ class Issuer:
                 or valve.is_limited
                 or valve.breaker.state is not BreakerState.CLOSED
             ) and (not valve.is_open(now_ms) or (valve.line and subject is not pulled)):
-                if state.high < head or state.is_due(now_ms):
-                    self._inflight.line_up(valve, subject)
+                self._wait(subject, plan, state, valve, now_ms)
                 continue
             if (
                 not plan.gates
@@ -109,6 +111,35 @@ class Issuer:
                     self._look_ahead(subject, plan, state)
             else:
                 self._fill_fresh(subject, plan, state, now_ms)
+
+    def _wait(
+        self,
+        subject: SubjectState,
+        plan: LambdaPlan,
+        state: LambdaState,
+        valve: Valve,
+        now_ms: int,
+    ) -> None:
+        """The valve is closed: stand in its line with what it takes to make a job, once it is here.
+
+        Whoever waits for the source or for another topology comes by again when that has answered;
+        in the line it would only be called up for nothing.
+        """
+        if not (state.parked and state.is_due(now_ms)):
+            position = state.high + 1
+            if position > subject.head:
+                return
+            if plan.gates and not self._gates_reach(subject, plan, position):
+                return
+            if subject.buffer.covered_to(position) is None:
+                if subject.queries:
+                    return
+                if len(valve.line) < PREFETCH_MAX:
+                    subject.wants.add(position)
+                    return
+        self._inflight.line_up(valve, subject)
+        if len(valve.line) > 1 and valve.is_open(now_ms):
+            valve.reopens_ms = now_ms  # Time has opened it: the line is served next.
 
     def ask(self, subject: SubjectState, now_ms: int) -> None:
         """Make the fewest queries for what ``subject`` wants, unless its source has to rest."""

@@ -27,7 +27,7 @@ from cape_stream.core.roster import Changes, Roster
 from cape_stream.core.rows import Stored
 from cape_stream.core.settling import Settler
 from cape_stream.core.tracker import page_fault
-from cape_stream.core.valves import LINE_MAX, Valve, valves_of
+from cape_stream.core.valves import LINE_MAX, QueueGate, Valve, valves_of
 from cape_stream.model.active_row import ActiveRow
 from cape_stream.model.job import Job
 from cape_stream.model.operation import Operation
@@ -197,7 +197,6 @@ class Scheduler:
             state.queries = dict.fromkeys(state.queries)
             return
         self._advance(state, self._places, now_ms)
-        self._serve_lines(now_ms)
 
     def on_page(self, page: EventPage, now_ms: int) -> None:
         """The source's answer to a query."""
@@ -212,7 +211,6 @@ class Scheduler:
             return
         self._learn(state, page, now_ms)
         self._advance(state, self._places, now_ms)
-        self._serve_lines(now_ms)
 
     def on_request(self, request: SchedulingRequest, stored: Stored | None, now_ms: int) -> None:
         """Everything there is in an interval, decided afresh against the cursors as they are now.
@@ -227,7 +225,6 @@ class Scheduler:
             state.seen = max(state.seen, request.events[-1].sequence)
         state.buffer.add(request.start, request.end, request.events)
         self._advance(state, self._places, now_ms)
-        self._serve_lines(now_ms)
 
     def on_fault(self, fault: QueryFault, now_ms: int) -> None:
         """The source could not answer: this subject asks again later, the others go on."""
@@ -252,7 +249,7 @@ class Scheduler:
             if status.kind is not StatusKind.HEARTBEAT:
                 self._advance(record.subject, plan.affected, now_ms)
                 if inflight.waiting or inflight.deferring:
-                    self._serve_lines(now_ms)
+                    self._serve_after(inflight.valves[record.lambda_index], now_ms)
 
     def on_wake(self, row: ActiveRow, now_ms: int) -> None:
         """The wake-up time of a subject that sleeps has come; nothing if it is here already."""
@@ -453,28 +450,50 @@ class Scheduler:
         return state
 
     def _serve_lines(self, now_ms: int) -> None:
-        """Give those that wait what they may have now, one subject of each line in turn."""
-        inflight, issuer = self._inflight, self._issuer
-        if not (inflight.waiting or inflight.deferring):
-            return
-        while inflight.waiting:
-            served = False
-            for valve in inflight.valves:
-                if not valve.line or not valve.is_open(now_ms):
-                    continue
-                subject = issuer.pulled = next(iter(valve.line))
-                inflight.step_out(valve, subject)
-                self._advance(subject, (valve.place,), now_ms)
-                issuer.pulled = None
-                served = True
-            if not served:
-                break
+        """Give all that wait what they may have now."""
+        inflight = self._inflight
+        if inflight.waiting:
+            for queue in inflight.queues:
+                self._serve_queue(queue, now_ms)
         if inflight.deferring:
-            for valve in inflight.valves:
-                if valve.deferred and not valve.is_full and len(valve.line) <= LINE_MAX // 2:
-                    valve.deferred = False
-                    inflight.effects.sweep = True
-            inflight.deferring = any(valve.deferred for valve in inflight.valves)
+            self._call_deferred()
+
+    def _serve_after(self, valve: Valve, now_ms: int) -> None:
+        """The same for those that may have waited for one job of this lambda to end."""
+        inflight = self._inflight
+        if inflight.waiting:
+            self._serve_queue(valve.queue, now_ms)
+            if valve.is_limited:
+                for place in self.plan.topologies[valve.topology.place].span:
+                    self._serve_queue(inflight.valves[place].queue, now_ms)
+        if inflight.deferring:
+            self._call_deferred()
+
+    def _serve_queue(self, queue: QueueGate, now_ms: int) -> None:
+        """One subject of each lambda's line in turn, as long as the queue takes jobs."""
+        inflight, issuer, lines = self._inflight, self._issuer, queue.lines
+        tries = len(lines)
+        while tries > 0 and queue.out < queue.limit:
+            valve = next(iter(lines))
+            del lines[valve]
+            lines[valve] = None
+            if not valve.is_open(now_ms):
+                tries -= 1
+                continue
+            subject = issuer.pulled = next(iter(valve.line))
+            inflight.step_out(valve, subject)
+            self._advance(subject, (valve.place,), now_ms)
+            issuer.pulled = None
+            tries = len(lines)
+
+    def _call_deferred(self) -> None:
+        """Have the table looked through where a line that was full is not any more."""
+        inflight = self._inflight
+        for valve in inflight.valves:
+            if valve.deferred and not valve.is_full and len(valve.line) <= LINE_MAX // 2:
+                valve.deferred = False
+                inflight.effects.sweep = True
+        inflight.deferring = any(valve.deferred for valve in inflight.valves)
 
     def _advance(self, state: SubjectState, places: Iterable[int], now_ms: int) -> None:
         """Issue, ask, and end the subject's life if nothing is left."""

@@ -33,12 +33,14 @@ class QueueGate:
     Source: "Congestion Avoidance and Control", Jacobson, SIGCOMM 1988.
     """
 
-    __slots__ = ("_credit", "_shrunk", "_shrinks_ms", "limit", "name", "out", "shrinks")
+    __slots__ = ("_credit", "_shrunk", "_shrinks_ms", "limit", "lines", "name", "out", "shrinks")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.out = 0
         self.limit = QUEUE_FIRST
+        self.lines: dict[Valve, None] = {}
+        """Lambdas whose subjects wait, in the order in which they have their turn."""
         self.shrinks = 0
         """How often it had to shrink; grows only."""
         self._shrunk = False
@@ -63,10 +65,14 @@ class QueueGate:
 class TopologyGate:
     """Jobs that are out for one topology, and how many may be, at a time and a second."""
 
-    __slots__ = ("_free_ms", "_gap_ms", "limit", "name", "out")
+    __slots__ = ("_free_ms", "_gap_ms", "limit", "name", "out", "place")
 
-    def __init__(self, name: str, in_flight_max: int | None, jobs_per_s_max: float | None) -> None:
+    def __init__(
+        self, name: str, in_flight_max: int | None, jobs_per_s_max: float | None, place: int = 0
+    ) -> None:
         self.name = name
+        self.place = place
+        """In the plan's topologies."""
         self.out = 0
         self.limit = in_flight_max or UNLIMITED
         self._gap_ms = 1_000 / jobs_per_s_max if jobs_per_s_max else 0.0
@@ -182,7 +188,9 @@ class Valve:
 
 def valves_of(plan: DomainPlan, settings: BreakerSettings, partitions: int) -> Sequence[Valve]:
     """One valve a lambda, in plan order, for one of so many partitions."""
-    topologies = [_topology_gate(entry, partitions) for entry in plan.topologies]
+    topologies = [
+        _topology_gate(entry, place, partitions) for place, entry in enumerate(plan.topologies)
+    ]
     queues = {entry.queue: QueueGate(entry.queue) for entry in plan.lambdas}
     return [
         Valve(entry, topologies[entry.topology_index], queues[entry.queue], Breaker(settings))
@@ -190,7 +198,8 @@ def valves_of(plan: DomainPlan, settings: BreakerSettings, partitions: int) -> S
     ]
 
 
-def _topology_gate(plan: TopologyPlan, partitions: int) -> TopologyGate:
+def _topology_gate(plan: TopologyPlan, place: int, partitions: int) -> TopologyGate:
     """A partition's share of the limits: never less than one job."""
     most, rate = plan.in_flight_max, plan.jobs_per_s_max
-    return TopologyGate(plan.name, most and -(-most // partitions), rate and rate / partitions)
+    most, rate = most and -(-most // partitions), rate and rate / partitions
+    return TopologyGate(plan.name, most, rate, place)

@@ -1,7 +1,6 @@
 """The realtime channel: publish and grant inside an execution, streams that reach the browser.
 
-    from cape_stream.realtime import RealtimeContext, PublishBounds
-
-A handler gets a `RealtimeContext` that lives as long as its execution. `server` holds the stream
-server, `browser` the client that apps load. docs/realtime.md is the contract.
+A handler gets a `context.RealtimeContext` that lives as long as its execution. `server` holds the
+stream server, `calls` the sockets for requests, and the folder `browser` the client that apps load.
+docs/realtime.md is the contract.
 """

@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from itertools import groupby
 
-from cape_stream.errors import CapeError, Retry
+from cape_stream.errors import CapeError, Reject
 from cape_stream.ports.channels import (
     ChannelFeed,
     LinkRestored,
@@ -26,6 +26,7 @@ from cape_stream.ports.channels import (
 )
 from cape_stream.realtime.counters import Counters
 from cape_stream.realtime.framing import Control, is_one_line
+from cape_stream.realtime.grants import Grant
 from cape_stream.realtime.keys import GrantKeys
 from cape_stream.realtime.readers import Readers
 from cape_stream.realtime.realms import UNKNOWN, ChannelState, RealmState
@@ -355,27 +356,39 @@ class Hub:
             return
         self.counters.catch_ups += 1
         since = state.delivered or min(starts)
-        while True:
-            try:
-                opening = await self._feed.open(
-                    state.realm, list(state.channels), Position(state.epoch, since)
-                )
-                grants = [stream.grant for stream in state.streams]
-                revoked = await self._feed.revoked(state.realm, [each.key for each in grants])
-                break
-            except Retry as error:
-                logger.warning("catching up with %s waits: %s", state.realm, error)
-                await asyncio.sleep(CATCH_UP_PAUSE_S)
+        grants = [stream.grant for stream in state.streams]
+        opening, revoked = await self._read_up(state, Position(state.epoch, since), grants)
         state.epoch = opening.position.epoch
         for message in opening.missed:
-            if is_one_line(message.body):
+            channel = state.channels.get(message.channel)  # nobody may hear it any more
+            if channel is not None and is_one_line(message.body):
                 frames = Frames(message.sequence, state.seal.seal(_place(message)), message.body)
-                self._pass_on(state, state.channels[message.channel], [frames])
+                self._pass_on(state, channel, [frames])
         state.delivered = state.floor = opening.position.sequence
         self._reset(state, opening)
         gone = {each.grant_id for each, is_gone in zip(grants, revoked, strict=True) if is_gone}
         for stream in [each for each in state.streams if each.grant.grant_id in gone]:
             self.end(stream, Control.REVOKED, reason="revoked")
+
+    async def _read_up(
+        self, state: RealmState, since: Position, grants: Sequence[Grant]
+    ) -> tuple[Opening, Sequence[bool]]:
+        """What happened since, and which grants were revoked; waits until the store says so."""
+        keys = [each.key for each in grants]
+        while True:
+            names = list(state.channels)
+            try:
+                try:
+                    opening = await self._feed.open(state.realm, names, since)
+                except Reject as error:
+                    # Another program spoiled a key of ours: what cannot be read is a gap.
+                    logger.warning("%s cannot be read: %s", state.realm, error)
+                    here = (await self._feed.open(state.realm, (), None)).position
+                    opening = Opening(here, gaps=frozenset(names))
+                return opening, await self._feed.revoked(state.realm, keys)
+            except CapeError as error:
+                logger.warning("catching up with %s waits: %s", state.realm, error)
+                await asyncio.sleep(CATCH_UP_PAUSE_S)
 
     def _reset(self, state: RealmState, opening: Opening) -> None:
         """Tell everybody who hears a channel with a gap; who is just opening asks by itself."""

@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from cape_stream.errors import Retry
+from cape_stream.errors import CapeError
 from cape_stream.ports.channels import ChannelFeed
 from cape_stream.realtime.admission import (
     CLOSE_CODE,
@@ -128,7 +128,8 @@ class StreamServer:
             return
         try:
             opening = await self.hub.join(stream, shown.cursor)
-        except Retry:
+        except CapeError:  # also a channel whose keys another program spoiled
+            self._let_go(stream, "unavailable")
             await _answer(send, *_refusal(503), cors)
             return
         if opening.is_revoked or stream.ending is not None:
@@ -182,7 +183,8 @@ class StreamServer:
             return
         try:
             opening = await self.hub.join(stream, shown.cursor)
-        except Retry:
+        except CapeError:
+            self._let_go(stream, "unavailable")
             await socket.close(*_close(503))
             return
         if opening.is_revoked or stream.ending is not None:
@@ -247,7 +249,7 @@ class StreamServer:
         try:
             if (await self._feed.revoked(grant.realm, [grant.key]))[0]:
                 return _response(*_refusal(Refusal.REVOKED), cors)
-        except Retry:
+        except CapeError:
             return _response(*_refusal(503), cors)
         answer = await self._publisher.publish(grant, raw)
         body: dict[str, object] = {"error": answer.reason} if answer.reason else {}

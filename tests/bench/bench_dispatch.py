@@ -3,7 +3,7 @@
 One broker, one dispatcher, one load generator and one echo worker, all on this machine. Two phases:
 
 paced      1,000 events a second; latency from when each event was meant to happen to its handler
-saturated  always 4,000 events under way; the dispatcher's CPU time per job, and jobs a second
+saturated  always 20,000 jobs under way; the dispatcher's CPU time per job, and jobs a second
 
 Both are of a system that has been at work for a while: a broker's first seconds, in which its code
 is compiled, are no part of them.
@@ -43,6 +43,7 @@ def main() -> None:
             options.subjects,
             source.name,
             folder,
+            everything=options.everything,
             profile=options.profile,
         )
         create_topics(stage)
@@ -64,6 +65,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--topologies", type=int, default=5)
     parser.add_argument("--partitions", type=int, default=1)
     parser.add_argument("--subjects", type=int, default=10_000)
+    parser.add_argument("--everything", action="store_true", help="set every limit and policy")
     parser.add_argument("--profile", default="", help="file for a cProfile of the dispatcher")
     return parser.parse_args()
 

@@ -18,10 +18,11 @@ SUBJECTS = 2_000
 def main() -> None:
     """Print the table, then one JSON object."""
     options = _options()
-    rows = []
-    for topologies in (1, 5, 20, 50):
-        for kind in ("together", "two groups", "spread"):
-            rows.append(_row(topologies, kind, options.limit))
+    rows = [
+        _row(topologies, kind, options.limit)
+        for topologies in (1, 5, 20, 50)
+        for kind in ("together", "two groups", "spread")
+    ]
     print("| topologies | cursors | naive | distinct cursors | ours |\n|---|---|---|---|---|")
     for row in rows:
         figures = (f"{row[name]:.2f}" for name in ("naive", "distinct", "ours"))

@@ -35,8 +35,8 @@ from tests.bench.shared_source import (
 
 DOMAIN = "accounts"
 LATENCY_BUCKET_US = 100
-PING_AHEAD_MAX = 4_000
-"""At saturation, most events that may be under way: the generator must not take the processors that
+JOBS_AHEAD_MAX = 20_000
+"""At saturation, most jobs that may be under way: the generator must not take the processors that
 are to be measured."""
 
 
@@ -53,6 +53,8 @@ class Stage:
     folder: str
     failing_every: int = 0
     """Every so many-th subject fails on every attempt, for ever; 0: none does."""
+    everything: bool = False
+    """Every limit and policy a topology may have is set, so that each of its gates is asked."""
     profile: str = ""
     """File for a cProfile of the dispatcher's loop; empty: none. It falsifies the figures."""
 
@@ -62,11 +64,20 @@ class Stage:
         domain = app.domain(DOMAIN, source=SharedSource(self.source, self.subjects))
         LATENCIES.failing_every = self.failing_every
         for number in range(self.topologies):
-            topology = domain.topology(f"topology-{number}")
+            topology = domain.topology(f"topology-{number}", **self._options())
             topology.handler(queue="bench", timeout=timedelta(seconds=30), name="echo")(
                 LATENCIES.record
             )
         return app
+
+    def _options(self) -> dict[str, Any]:
+        if not self.everything:
+            return {}
+        return {
+            "in_flight_max": 1_000_000,
+            "jobs_per_s_max": 1_000_000.0,
+            "quarantine_after": {"invalid": 3, "permanent": 3, "bug": 20},
+        }
 
     def log(self) -> KafkaLog:
         """A connection to the broker."""
@@ -211,14 +222,15 @@ def _pace(source: SharedSource, pinger: Pinger, stage: Stage, rate: float, secon
 
 
 def _keep_ahead(source: SharedSource, pinger: Pinger, stage: Stage, seconds: float) -> int:
-    """Keep `PING_AHEAD_MAX` events under way."""
+    """Keep `JOBS_AHEAD_MAX` jobs under way."""
+    ahead_max = JOBS_AHEAD_MAX // stage.topologies
     start_ns, handled, count = now_ns(), source.handled, 0
     while (at_ns := now_ns()) - start_ns < seconds * 1e9:
         done = (source.handled - handled) // stage.topologies
-        if count - done >= PING_AHEAD_MAX:
+        if count - done >= ahead_max:
             time.sleep(0.002)
             continue
-        for _ in range(100):
+        for _ in range(min(100, ahead_max // 4)):
             number = count % stage.subjects
             pinger.ping(subject_name(number), source.append(number, at_ns))
             count += 1

@@ -16,6 +16,7 @@ import pytest
 
 from cape_stream.adapters.sqs.server import SqsServer
 from cape_stream.adapters.sqs.settings import SqsSettings
+from cape_stream.cli import main
 from cape_stream.coordination.async_store import AsyncStore
 from cape_stream.coordination.settings import ValkeySettings
 from cape_stream.queues.messages import ingest
@@ -253,14 +254,16 @@ def test_training_pool_needs_an_identity(fleet: Fleet) -> None:
     assert "processor.training_identity" in errors
 
 
-def test_queues_tools_show_move_and_delete(fleet: Fleet) -> None:
+def test_queues_tools_show_move_and_delete(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
     fleet.add(("d1", "0"), ("d2", "0"))
 
     def cape(*arguments: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "cape_stream", "queues", *arguments]
-        command += ["--endpoint-url", fleet.settings.endpoint_url, "--prefix", fleet.prefix]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
-        return done.returncode, done.stdout + done.stderr
+        place = ["--endpoint-url", fleet.settings.endpoint_url, "--prefix", fleet.prefix]
+        code = main(["queues", *arguments, *place])
+        said = capsys.readouterr()
+        return code, said.out + said.err
 
     code, listed = cape("list", "--json")
     rows = {row["queue"]: row["present"] for row in json.loads(listed)["queues"]}

@@ -1,7 +1,7 @@
 """The language of the transcripts: a command a line, and what the scheduler says to it.
 
     topology T1 ordered after=T0 start=5 window=100 batch=2 timeout=30s   before all others
-    topology T1 quarantine=permanent:2 in-flight=1 retry=1h
+    topology T1 quarantine=permanent:2 in-flight=1 retry=1h               and with limits
     lambda T1 store inputs=parse batch=10                                 one more stage of T1
     page 10                                                               events an answer holds
     cursors S latest=99 T1=90 T2=99                                       what is stored
@@ -13,7 +13,7 @@
     status J1 handed-back 99=ok | status J1 heartbeat | status J1 subject=X ok
     undelivered J1                                                        the client gave it up
     tick 30s | tick 500ms                                                 time passes
-    wake                                                                  the table is looked through
+    wake                                                                  the engine looks for it
     commit                                                                the state is stored
     crash                                                                 and what follows waits
     restore                                                               for the next owner

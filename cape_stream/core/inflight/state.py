@@ -23,6 +23,7 @@ class InflightState:
     def __init__(self, valves: Sequence[Valve]) -> None:
         self.valves = valves
         """One a lambda, in plan order."""
+        self.queues = list(dict.fromkeys(valve.queue for valve in valves))
         self.waiting = 0
         """Places taken in the valves' lines."""
         self.deferring = False
@@ -96,12 +97,15 @@ class InflightState:
             valve.deferred = self.deferring = True
             return
         valve.line[subject] = None
+        valve.queue.lines[valve] = None
         subject.waits += 1
         self.waiting += 1
 
     def step_out(self, valve: Valve, subject: SubjectState) -> None:
         """It waits no more."""
         del valve.line[subject]
+        if not valve.line:
+            del valve.queue.lines[valve]
         subject.waits -= 1
         self.waiting -= 1
 

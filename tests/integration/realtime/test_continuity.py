@@ -330,6 +330,27 @@ def test_a_foreign_value_under_our_keys_is_refused_and_the_next_is_served(
     context.publish("good", 2)
 
     assert client.until_messages(1)[0]["data"] == 2
+    turned_away = SseClient(server.port, context.grant(["bad"]).token, client.last_id)
+    assert (turned_away.status, turned_away.error) == (503, "unavailable")
+
+
+def test_a_spoiled_channel_is_a_gap_when_the_link_comes_back(
+    valkey_server: LocalValkey, fault_proxy: FaultProxy
+) -> None:
+    """One key that another program overwrote must not end the server of everybody else."""
+    with installation(valkey_server.url, fault_proxy.url) as site:
+        server, context = site.start(), site.context()
+        client = SseClient(server.port, context.grant(["good", "bad"]).token)
+        client.until_event("ready")
+
+        valkey_server.ask("SET", "cape:rt:{app/live}:h:bad", "not a stream")
+        valkey_server.ask("SET", "cape:rt:{app/live}:l:bad", "7")
+        fault_proxy.cut()
+        client.until_event("reset")
+        context.publish("good", 1)
+
+        assert client.until_messages(1)[0]["data"] == 1
+        assert server.server.hub.failure is None
 
 
 def _has_caught_up(server: RunningServer, times: int) -> bool:
