@@ -49,6 +49,8 @@ class Twin:
     """Jobs that are out, and when they expire."""
     stored: dict[tuple[str, int], Marks] = field(default_factory=dict)
     """The marks as of the last commit."""
+    void: dict[tuple[str, int], set[str]] = field(default_factory=dict)
+    """(subject, lambda) → jobs of before a rewind, whose reports count no more."""
     _seen_jobs: int = 0
 
     @property
@@ -95,12 +97,45 @@ class Twin:
             self.outputs.setdefault((job.subject, plan.index, sequence), set()).add(output)
         marks = self.of(job.subject, plan.index)
         if name not in self.expires_ms:
-            self._late(plan, marks, status)
+            if name not in self.void.get((job.subject, plan.index), ()):
+                self._late(plan, marks, status)
             return
         for sequence in self.open_in(name):
             done = sequence in status.done
             marks[sequence] = Mark("done" if done else "parked", job.attempt, job.epoch)
         del self.expires_ms[name]
+
+    def skip(self, subject: str, topology: str, sequence: int) -> None:
+        """A person takes an event as done."""
+        for plan in self.plan.lambdas:
+            marks = self.of(subject, plan.index)
+            mark = marks.get(sequence)
+            if plan.topology != topology or (mark is not None and mark.state == "done"):
+                continue
+            marks[sequence] = Mark("done", 0, 0, is_hearsay=mark is None)
+            if mark is not None and mark.job and not self.open_in(mark.job):
+                del self.expires_ms[mark.job]
+
+    def rewind(self, subject: str, topology: str, cursor: int) -> None:
+        """A person has put the cursor back: what was above it never happened."""
+        for plan in self.plan.lambdas:
+            if plan.topology != topology:
+                continue
+            marks = self.of(subject, plan.index)
+            given_up = [each for each in marks.values() if each.state != "done"]
+            for mark in given_up:
+                self.expires_ms.pop(mark.job, None)
+            floor = max((mark.attempts for mark in given_up), default=0)
+            assert self._floor(subject, plan) >= floor, "an old fencing token would come again"
+            for sequence in [each for each in marks if each > cursor]:
+                del marks[sequence]
+                self.first.pop((subject, plan.index, sequence), None)
+            self.void[subject, plan.index] = set(list(self.desk.jobs)[: self._seen_jobs])
+
+    def _floor(self, subject: str, plan: LambdaPlan) -> int:
+        """Attempts that a rewind has given up, as the scheduler remembers them."""
+        state = self.desk.look(subject)
+        return state.lambdas[plan.index].floor if state else 0
 
     def _late(self, plan: LambdaPlan, marks: Marks, status: JobStatus) -> None:
         for sequence in status.done:
@@ -200,7 +235,7 @@ class Twin:
             mark = marks.get(event.sequence)
             if mark is not None and mark.state != "parked":
                 yield f"{event.sequence} is {mark.state} already, in {mark.job}"
-            if job.attempt != (mark.attempts if mark else 0) + 1:
+            if job.attempt != (mark.attempts if mark else self._floor(job.subject, plan)) + 1:
                 yield f"{event.sequence} is in its attempt {job.attempt}, after {mark}"
             if job.attempt == 1 and (job.subject, plan.index, event.sequence) in self.first:
                 yield f"{event.sequence} was a first attempt before"

@@ -16,6 +16,7 @@ from hypothesis.stateful import (
 from cape_stream.core.scheduler import SchedulerSettings
 from cape_stream.model.event import Event
 from cape_stream.model.job import Job
+from cape_stream.model.operation import Outcome, Verb
 from cape_stream.model.request import EventQuery
 from cape_stream.model.status import JobStatus, StatusKind
 from cape_stream.model.topology import LambdaSpec, Ordering, RetrySpec, TopologySpec
@@ -204,6 +205,59 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.lost.add(name)
         self.twin.close(name, is_lost=not arrived)
         self.desk.undelivered(name)
+
+    # --- operators -----------------------------------------------------------------------------
+
+    @precondition(lambda self: self.known_subjects())
+    @rule(pick=picks, place=picks, event=picks)
+    def skip(self, pick: int, place: int, event: int) -> None:
+        subject, name = self.pick_topology(pick, place)
+        held = self.desk.source[subject]
+        sequence = held[event % len(held)].sequence
+        ruling = self.desk.order(Verb.SKIP, name, subject, sequence)
+        if ruling.outcome is Outcome.APPLIED:
+            self.twin.skip(subject, name, sequence)
+        self.settle_order()
+
+    @precondition(lambda self: self.known_subjects())
+    @rule(pick=picks, place=picks, back=st.integers(0, 4))
+    def rewind(self, pick: int, place: int, back: int) -> None:
+        subject, name = self.pick_topology(pick, place)
+        [topology] = [each for each in self.desk.plan.topologies if each.name == name]
+        cursor = min(self.desk.peek(subject)[place] for place in topology.span)
+        held = [each.sequence for each in self.desk.source[subject]]
+        stops = [topology.start - 1, *(each for each in held if topology.start <= each <= cursor)]
+        to = stops[max(len(stops) - 1 - back, 0)]
+        ruling = self.desk.order(Verb.REWIND, name, subject, to)
+        if ruling.outcome is Outcome.APPLIED:
+            self.twin.rewind(subject, name, to)
+        self.settle_order()
+
+    @precondition(lambda self: self.known_subjects())
+    @rule(pick=picks, place=picks)
+    def retry_all(self, pick: int, place: int) -> None:
+        subject, name = self.pick_topology(pick, place)
+        self.desk.order(Verb.RETRY, name, subject)
+        self.settle_order()
+
+    def known_subjects(self) -> list[str]:
+        """Subjects of which something is stored or in memory, and the source has an event."""
+        return [
+            subject
+            for subject, held in self.desk.source.items()
+            if held and (self.desk.look(subject) is not None or subject in self.desk.infos)
+        ]
+
+    def pick_topology(self, pick: int, place: int) -> tuple[str, str]:
+        known = self.known_subjects()
+        topologies = self.desk.plan.topologies
+        return known[pick % len(known)], topologies[place % len(topologies)].name
+
+    def settle_order(self) -> None:
+        """An order and its effect are stored together; what a crash between does, the engine's
+        tests know."""
+        self.twin_agrees()
+        self.commit()
 
     # --- time, commits, crashes ----------------------------------------------------------------
 
