@@ -5,11 +5,11 @@ depends on has done them. Where the buffer ends before the subject does, the pos
 and the tracker plans a query for it: early, so that a backlog never runs dry between batches.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 from itertools import islice
 
 from cape_stream.core.breaker import BreakerState
+from cape_stream.core.contents import bytes_in_job, event_bytes, with_inputs
 from cape_stream.core.effects import OversizedEvent
 from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState, Parked
 from cape_stream.core.inflight.state import InflightState
@@ -22,9 +22,6 @@ from cape_stream.model.event import Event
 from cape_stream.model.job import BACKLOG, LIVE, Job
 from cape_stream.model.request import EventQuery
 from cape_stream.model.status import FailureClass
-
-EVENT_OVERHEAD_BYTES = 64
-"""What an event adds to a job beside its payload, headers and inputs."""
 
 PREFETCH_MAX = 1_000
 """With more subjects in a line, those behind them fetch no events before it is their turn."""
@@ -198,9 +195,7 @@ class Issuer:
         events = list(islice(subject.buffer.between(position, end), limit))
         size = 0
         for event in events:
-            size += len(event.payload) + EVENT_OVERHEAD_BYTES
-            if event.headers:
-                size += _headers_bytes(event)
+            size += event_bytes(event)
         if not events or size > self._job_bytes_max:
             return None
         return events, [event.sequence for event in events]
@@ -270,7 +265,7 @@ class Issuer:
             if known is not None and sequence in known:
                 state.high = sequence
                 continue
-            size += self._bytes_of(subject, plan, event)
+            size += bytes_in_job(subject, plan, event)
             if len(batch) >= room or (batch and size > self._job_bytes_max):
                 break
             if not batch and state.high > before:
@@ -305,11 +300,11 @@ class Issuer:
             if due and event is None:
                 self._ask_again(subject, plan, sequence, parked, now_ms)
             if event is not None:
-                grown = size + self._bytes_of(subject, plan, event)
+                grown = size + bytes_in_job(subject, plan, event)
                 fits = len(run) < plan.max_batch and grown <= self._job_bytes_max
                 if run and (parked.attempts != attempts or not fits):
                     self._reissue(subject, plan, state, run, now_ms)
-                    run, grown = [], self._bytes_of(subject, plan, event)
+                    run, grown = [], bytes_in_job(subject, plan, event)
                     if plan.ordered:
                         return True
                     if not self._may_have(subject, state, valve, now_ms, another=True):
@@ -372,12 +367,12 @@ class Issuer:
     ) -> None:
         """Make one job of ``events``, unless it is one event that fits no job."""
         if len(events) == 1:
-            size = self._bytes_of(subject, plan, events[0])
+            size = bytes_in_job(subject, plan, events[0])
             if size > self._job_bytes_max:
                 self._refuse(subject, plan, state, events[0], size, now_ms, carried)
                 return
         if plan.inputs:
-            events = self._with_inputs(subject, plan, events)
+            events = with_inputs(subject, self._plan, plan, events)
         sequences = [event.sequence for event in events]
         self._issue(subject, plan, state, events, sequences, attempt, charged, now_ms, carried)
 
@@ -485,33 +480,3 @@ class Issuer:
             if state.cursor < position and max(state.done, default=-1) < position:
                 return False
         return True
-
-    def _bytes_of(self, subject: SubjectState, plan: LambdaPlan, event: Event) -> int:
-        """What the event adds to a job, inputs included; an upper bound."""
-        size = len(event.payload) + EVENT_OVERHEAD_BYTES
-        if event.headers:
-            size += _headers_bytes(event)
-        for place in plan.inputs:
-            output = subject.lambdas[place].outputs.get(event.sequence)
-            if output is not None:
-                size += len(output) + EVENT_OVERHEAD_BYTES
-        return size
-
-    def _with_inputs(
-        self, subject: SubjectState, plan: LambdaPlan, events: Sequence[Event]
-    ) -> list[Event]:
-        """The events with the outputs of the lambdas this one takes input from."""
-        result: list[Event] = []
-        for event in events:
-            inputs: dict[str, bytes] = {}
-            for place in plan.inputs:
-                output = subject.lambdas[place].outputs.get(event.sequence)
-                if output is not None:
-                    inputs[self._plan.lambdas[place].lambda_id] = output
-            result.append(replace(event, inputs=inputs))
-        return result
-
-
-def _headers_bytes(event: Event) -> int:
-    """Upper bound of what an event's headers add to a job: UTF-8 takes at most 4 bytes a char."""
-    return sum(4 * (len(name) + len(text)) + 10 for name, text in event.headers.items())

@@ -20,6 +20,7 @@ from cape_stream.core.inflight.lambda_state import JobRecord
 from cape_stream.core.inflight.state import InflightState
 from cape_stream.core.inflight.subject import SubjectState
 from cape_stream.core.issuing import Issuer
+from cape_stream.core.lines import Lines
 from cape_stream.core.operating import Operator, Ruling
 from cape_stream.core.plan import DomainPlan
 from cape_stream.core.retry import backoff_ms
@@ -27,7 +28,7 @@ from cape_stream.core.roster import Changes, Roster
 from cape_stream.core.rows import Stored
 from cape_stream.core.settling import Settler
 from cape_stream.core.tracker import page_fault
-from cape_stream.core.valves import LINE_MAX, QueueGate, Valve, valves_of
+from cape_stream.core.valves import Valve, valves_of
 from cape_stream.model.active_row import ActiveRow
 from cape_stream.model.job import Job
 from cape_stream.model.operation import Operation
@@ -84,6 +85,7 @@ class Scheduler:
             job_bytes_max=self._settings.job_bytes_max,
             backlog_after=self._settings.backlog_after_events,
         )
+        self._lines = Lines(plan, self._inflight, self._issuer, self._advance)
         self._roster = Roster(plan, self._inflight, self._settings.sleep_after_ms)
         self._operator = Operator(plan, self._inflight, self._roster, self._issuer)
         self._places = range(len(plan.lambdas))
@@ -249,13 +251,13 @@ class Scheduler:
             if status.kind is not StatusKind.HEARTBEAT:
                 self._advance(record.subject, plan.affected, now_ms)
                 if inflight.waiting or inflight.deferring:
-                    self._serve_after(inflight.valves[record.lambda_index], now_ms)
+                    self._lines.serve_after(inflight.valves[record.lambda_index], now_ms)
 
     def on_wake(self, row: ActiveRow, now_ms: int) -> None:
         """The wake-up time of a subject that sleeps has come; nothing if it is here already."""
         if not self.holds(row.subject):
             self._advance(self._roster.activate(row.subject, row, now_ms), self._places, now_ms)
-            self._serve_lines(now_ms)
+            self._lines.serve(now_ms)
 
     def on_operation(self, operation: Operation, stored: Stored | None, now_ms: int) -> Ruling:
         """An operator's order. ``stored`` as for `on_ping`."""
@@ -264,7 +266,7 @@ class Scheduler:
             self._advance(ruling.subject, self._places, now_ms)
         elif ruling.sweep:
             self._look_everywhere(now_ms)
-        self._serve_lines(now_ms)
+        self._lines.serve(now_ms)
         return ruling
 
     def _look_everywhere(self, now_ms: int) -> None:
@@ -284,7 +286,7 @@ class Scheduler:
         record = self._inflight.jobs.get(job_id)
         if record is not None:
             self._settler.withdraw(record, refusal, now_ms)
-            self._serve_lines(now_ms)
+            self._lines.serve(now_ms)
 
     def on_tick(self, now_ms: int) -> None:
         """Time has passed: expire jobs, take up what is due."""
@@ -298,7 +300,7 @@ class Scheduler:
             if state.parked:
                 self._inflight.wake_at(state, state.next_due_ms(now_ms))
             self._advance(state, self._places, now_ms)
-        self._serve_lines(now_ms)
+        self._lines.serve(now_ms)
 
     # --- restart -------------------------------------------------------------------------------
 
@@ -327,7 +329,7 @@ class Scheduler:
         """Catching up has ended: every restored subject goes on."""
         for state in list(self._inflight.subjects.values()):
             self._advance(state, self._places, now_ms)
-        self._serve_lines(now_ms)
+        self._lines.serve(now_ms)
 
     # --- outputs -------------------------------------------------------------------------------
 
@@ -427,7 +429,7 @@ class Scheduler:
         found = self._note_stranger(status, stored, now_ms)
         if found is not None:
             self._advance(found, self._places, now_ms)
-            self._serve_lines(now_ms)
+            self._lines.serve(now_ms)
 
     def _note_stranger(
         self, status: JobStatus, stored: Stored | None, now_ms: int
@@ -448,52 +450,6 @@ class Scheduler:
         state.head = max(state.head, *status.done)
         self._settler.stranger(state, place, status)
         return state
-
-    def _serve_lines(self, now_ms: int) -> None:
-        """Give all that wait what they may have now."""
-        inflight = self._inflight
-        if inflight.waiting:
-            for queue in inflight.queues:
-                self._serve_queue(queue, now_ms)
-        if inflight.deferring:
-            self._call_deferred()
-
-    def _serve_after(self, valve: Valve, now_ms: int) -> None:
-        """The same for those that may have waited for one job of this lambda to end."""
-        inflight = self._inflight
-        if inflight.waiting:
-            self._serve_queue(valve.queue, now_ms)
-            if valve.is_limited:
-                for place in self.plan.topologies[valve.topology.place].span:
-                    self._serve_queue(inflight.valves[place].queue, now_ms)
-        if inflight.deferring:
-            self._call_deferred()
-
-    def _serve_queue(self, queue: QueueGate, now_ms: int) -> None:
-        """One subject of each lambda's line in turn, as long as the queue takes jobs."""
-        inflight, issuer, lines = self._inflight, self._issuer, queue.lines
-        tries = len(lines)
-        while tries > 0 and queue.out < queue.limit:
-            valve = next(iter(lines))
-            del lines[valve]
-            lines[valve] = None
-            if not valve.is_open(now_ms):
-                tries -= 1
-                continue
-            subject = issuer.pulled = next(iter(valve.line))
-            inflight.step_out(valve, subject)
-            self._advance(subject, (valve.place,), now_ms)
-            issuer.pulled = None
-            tries = len(lines)
-
-    def _call_deferred(self) -> None:
-        """Have the table looked through where a line that was full is not any more."""
-        inflight = self._inflight
-        for valve in inflight.valves:
-            if valve.deferred and not valve.is_full and len(valve.line) <= LINE_MAX // 2:
-                valve.deferred = False
-                inflight.effects.sweep = True
-        inflight.deferring = any(valve.deferred for valve in inflight.valves)
 
     def _advance(self, state: SubjectState, places: Iterable[int], now_ms: int) -> None:
         """Issue, ask, and end the subject's life if nothing is left."""

@@ -2,7 +2,8 @@
 
 import pytest
 
-from cape_stream.core.issuing import EVENT_OVERHEAD_BYTES, GONE
+from cape_stream.core.contents import EVENT_OVERHEAD_BYTES
+from cape_stream.core.issuing import GONE
 from cape_stream.core.scheduler import SchedulerSettings
 from cape_stream.model.active_row import ActiveRow, JobRow, LambdaRow, ParkedRow
 from cape_stream.model.event import Event
