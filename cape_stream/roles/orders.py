@@ -15,7 +15,8 @@ from cape_stream.model.operation import (
     Operation,
     Verb,
 )
-from cape_stream.model.subject import partition_of
+from cape_stream.model.sequence import NO_CURSOR, BadSequenceError, check_sequence
+from cape_stream.model.subject import BadSubjectError, check_subject, partition_of
 from cape_stream.ports.log import Producer, Reader, TopicPartition
 from cape_stream.roles.backends import Backend
 from cape_stream.sdk.app import App
@@ -76,6 +77,14 @@ def operation_of(app: App, fields: Mapping[str, Any], now_ms: int) -> Operation:
     for name in ("verb", "domain", "topology", "who"):
         if not isinstance(fields.get(name), str) or not fields[name]:
             raise Reject(f"{name} must be text of one character or more")
+    subject, sequence = fields.get("subject"), fields.get("sequence")
+    try:
+        if subject is not None:
+            check_subject(subject)
+        if sequence is not None and sequence != NO_CURSOR:
+            check_sequence(sequence, "sequence")
+    except (BadSubjectError, BadSequenceError) as error:
+        raise Reject(str(error)) from error
     return new_operation(app, **fields, now_ms=now_ms)
 
 
