@@ -1,11 +1,12 @@
 """Tells an outage from poison: when most subjects fail on a lambda, it is the lambda.
 
    CLOSED → most first attempts fail, of many subjects → OPEN → cool-down over → HALF_OPEN
-   HALF_OPEN → a probe succeeds → CLOSED, or fails → OPEN for twice as long
+   HALF_OPEN → a probe succeeds → CLOSED, or fails → OPEN, twice as long for a first attempt
 
 Only first attempts are evidence. A subject that fails for ever comes back again and again and says
-nothing new; a lambda that is down fails everybody's first attempt. While it is not closed, failures
-cost no attempts: they are the lambda's, not the events'.
+nothing new; a lambda that is down fails everybody's first attempt. So the probe is a subject that
+has not failed, if one waits. While it is not closed, failures cost no attempts: they are the
+lambda's, not the events'.
 
 Source: "Release It!", Nygard, 2nd ed., chapter 5 (circuit breaker); KIP-1316 names the gap between
 an outage and a poison record.
@@ -121,7 +122,9 @@ class Breaker:
                     self._failing.pop()
                 self._open_if_down(now_ms)
         elif self.state is BreakerState.HALF_OPEN and issued_ms >= self.reopens_ms:
-            self._cooldown_ms = min(2 * self._cooldown_ms, self._settings.breaker_cooldown_max_ms)
+            if attempt == 1:
+                most_ms = self._settings.breaker_cooldown_max_ms
+                self._cooldown_ms = min(2 * self._cooldown_ms, most_ms)
             self._open(now_ms)
 
     def on_no_news(self, issued_ms: int) -> None:

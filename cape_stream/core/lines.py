@@ -62,7 +62,7 @@ class Lines:
             if not valve.is_open(now_ms):
                 tries -= 1
                 continue
-            subject = issuer.pulled = next(iter(valve.line))
+            subject = issuer.pulled = _first(valve)
             inflight.step_out(valve, subject)
             self._advance(subject, (valve.place,), now_ms)
             issuer.pulled = None
@@ -76,3 +76,12 @@ class Lines:
                 valve.deferred = False
                 inflight.effects.sweep = True
         inflight.deferring = any(valve.deferred for valve in inflight.valves)
+
+
+def _first(valve: Valve) -> SubjectState:
+    """Whose turn it is: the one that waits longest; as a probe one that has not failed."""
+    if not valve.breaker.is_closed:
+        for subject in valve.line:
+            if not subject.lambdas[valve.place].parked:
+                return subject
+    return next(iter(valve.line))

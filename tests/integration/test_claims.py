@@ -25,7 +25,8 @@ def test_large_outputs_reach_the_next_lambda_though_the_process_is_killed(tmp_pa
     run_app.wait_for(tmp_path, ["line"], SUBJECTS * EVENTS_EACH, process)
     code, errors = run_app.end(process)
 
-    assert code == 0, errors
+    # The first two may have done it all: then this one is stopped before it listens for signals.
+    assert code in (0, -signal.SIGTERM), errors
     found = run_app.delivered(tmp_path, "line")
     assert {subject: run_app.jumps(each) for subject, each in found.items()} == {
         f"order-{number}": [] for number in range(SUBJECTS)

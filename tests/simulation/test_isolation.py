@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from cape_stream.adapters.avro import AvroCodec
+from cape_stream.core.scheduler import SchedulerSettings
 from cape_stream.model.topology import DomainSpec, LambdaSpec, TopologySpec
 from cape_stream.runtime.settings import EngineSettings
 from cape_stream.testing import Load, Scenario, World, live_through
@@ -34,6 +35,7 @@ CALM = Scenario(
     safety_ms=4_000,
     probe_ms=1_000,
     engine=EngineSettings(busy_poll_ms=5),
+    scheduler=SchedulerSettings(breaker_cooldown_ms=150),
     broker=BROKER,
 )
 

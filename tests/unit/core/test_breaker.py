@@ -73,11 +73,20 @@ def test_breaker_waits_twice_as_long_after_each_probe_that_fails_up_to_a_bound()
     for _ in range(8):
         assert breaker.lets_through(now_ms)
         breaker.on_issue()
-        breaker.on_failure("S", 7, now_ms, now_ms)
+        breaker.on_failure("S", 1, now_ms, now_ms)
         pauses.append(breaker.reopens_ms - now_ms)
         now_ms = breaker.reopens_ms
 
     assert pauses == [2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000, 30_000]
+
+
+def test_probe_that_had_failed_before_says_nothing_new() -> None:
+    breaker = opened()
+    for now_ms in (1_000, 2_000, 3_000):
+        assert breaker.lets_through(now_ms)
+        breaker.on_issue()
+        breaker.on_failure("poison", 7, now_ms, now_ms)
+        assert breaker.reopens_ms == now_ms + 1_000
 
 
 def test_breaker_takes_no_word_from_jobs_that_went_out_before_it_opened() -> None:
