@@ -291,7 +291,7 @@ class Issuer:
             return True
         valve = self._inflight.valves[plan.index]
         run: list[Event] = []
-        attempts = size = 0
+        size, kind = 0, 0
         for sequence in sorted(state.parked):
             parked = state.parked[sequence]
             # Adopted jobs may have been issued on successes that are lost, inputs and all.
@@ -302,7 +302,9 @@ class Issuer:
             if event is not None:
                 grown = size + bytes_in_job(subject, plan, event)
                 fits = len(run) < plan.max_batch and grown <= self._job_bytes_max
-                if run and (parked.attempts != attempts or not fits):
+                # What has failed goes together, but not with what was only handed back.
+                own_kind = parked.attempts if plan.ordered else int(parked.charged > 0)
+                if run and (own_kind != kind or not fits):
                     self._reissue(subject, plan, state, run, now_ms)
                     run, grown = [], bytes_in_job(subject, plan, event)
                     if plan.ordered:
@@ -310,7 +312,7 @@ class Issuer:
                     if not self._may_have(subject, state, valve, now_ms, another=True):
                         return False
                 run.append(event)
-                attempts, size = parked.attempts, grown
+                size, kind = grown, own_kind
             elif plan.ordered:
                 break
         if run:
@@ -350,7 +352,7 @@ class Issuer:
     ) -> None:
         unpark = self._inflight.unpark
         carried = {e.sequence: unpark(subject, state, e.sequence) for e in events}
-        attempt = carried[events[0].sequence].attempts + 1
+        attempt = max(parked.attempts for parked in carried.values()) + 1
         charged = max(parked.charged for parked in carried.values())
         self._issue_or_refuse(subject, plan, state, events, attempt, charged, now_ms, carried)
 

@@ -216,8 +216,11 @@ class Settler:
                 return
             parked.charged += 1
             salt = f"{record.subject.subject}/{plan.topology}/{plan.lambda_id}"
-            wait_ms = backoff_ms(plan.retry, parked.charged, salt)
+            wait_ms = backoff_ms(plan.retry, record.charged + 1, salt)
             parked.due_ms += max(wait_ms, failure.retry_after_ms or 0)
+            if not record.charged:
+                # A subject backs off as a whole: what fails beside others waits to go with them.
+                parked.due_ms = max(parked.due_ms, state.next_failed_due_ms(now_ms) or 0)
             limit = plan.quarantine_after.get(failure.failure_class)
             if limit is not None and parked.charged >= limit:
                 parked.due_ms = NEVER_MS

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from cape_stream.core.job_ids import NO_JOB
+from cape_stream.model.active_row import NEVER_MS
 from cape_stream.model.sequence import NO_CURSOR
 
 if TYPE_CHECKING:
@@ -152,6 +153,13 @@ class LambdaState:
     def is_due(self, now_ms: int) -> bool:
         """True if some parked event is due."""
         return any(parked.due_ms <= now_ms for parked in self.parked.values())
+
+    def next_failed_due_ms(self, now_ms: int) -> int | None:
+        """When the next of the events that have failed is tried again; None if none will be."""
+        dues = (
+            p.due_ms for p in self.parked.values() if p.charged and now_ms < p.due_ms < NEVER_MS
+        )
+        return min(dues, default=None)
 
     def is_plain(self) -> bool:
         """True if nothing is open: all up to ``high`` is done, and nothing is known beyond."""

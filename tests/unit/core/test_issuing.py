@@ -7,7 +7,7 @@ from cape_stream.core.issuing import GONE
 from cape_stream.core.scheduler import SchedulerSettings
 from cape_stream.model.active_row import ActiveRow, JobRow, LambdaRow, ParkedRow
 from cape_stream.model.event import Event
-from cape_stream.model.status import FailureClass
+from cape_stream.model.status import FailureClass, StatusKind
 from cape_stream.model.topology import LambdaSpec, TopologySpec
 from tests.desk import Desk, topology
 
@@ -220,16 +220,31 @@ def test_parked_events_of_one_attempt_go_out_together() -> None:
     assert desk.newest().attempt == 2
 
 
-def test_parked_events_of_different_attempts_go_out_apart() -> None:
+def test_events_that_failed_go_out_together_under_a_number_that_is_newer_for_each() -> None:
+    """A subject backs off as a whole: what fails beside others joins them, in one job."""
     desk = served(topology("T1", batches_of(3)), events=6)
     desk.report("J1", failed=[1, 2, 3])
     desk.tick(1_001)
     desk.report("J3", failed=[2])
+    older = desk.lambda_state("S", "T1").parked[2]
     desk.report("J2", failed=[5])
-    desk.tick(5_000)
 
-    assert desk.out() == [[2], [5]]
-    assert [job.attempt for job in desk.jobs.values()] == [1, 1, 2, 3, 2]
+    assert desk.lambda_state("S", "T1").parked[5].due_ms >= older.due_ms
+    desk.tick(5_000)
+    assert desk.out() == [[2, 5]]
+    assert [job.attempt for job in desk.jobs.values()] == [1, 1, 2, 3]
+    carried = desk.record("J4").carried
+    assert carried is not None
+    assert [parked.charged for parked in carried.values()] == [2, 1]
+
+
+def test_events_that_did_not_fail_go_out_apart_from_those_that_did() -> None:
+    desk = served(topology("T1", batches_of(1)), events=2)
+    desk.report("J1", failed=[1])
+    desk.report("J2", done=[], kind=StatusKind.HANDED_BACK)
+    desk.tick(1_001)
+
+    assert sorted(desk.out()) == [[1], [2]]
 
 
 def test_parked_events_are_split_by_batch_and_bytes() -> None:
