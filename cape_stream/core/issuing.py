@@ -117,11 +117,8 @@ class Issuer:
         valve: Valve,
         now_ms: int,
     ) -> None:
-        """The valve is closed: stand in its line with what it takes to make a job, once it is here.
-
-        Whoever waits for the source or for another topology comes by again when that has answered;
-        in the line it would only be called up for nothing.
-        """
+        """The valve is closed: stand in its line. Not without the events, and not before another
+        topology has done them: in the line it would only be called up for nothing."""
         if not (state.parked and state.is_due(now_ms)):
             position = state.high + 1
             if position > subject.head:
@@ -292,13 +289,9 @@ class Issuer:
         valve = self._inflight.valves[plan.index]
         run: list[Event] = []
         size, kind = 0, 0
+        found = self._due_events(subject, plan, state, now_ms)
         for sequence in sorted(state.parked):
-            parked = state.parked[sequence]
-            # Adopted jobs may have been issued on successes that are lost, inputs and all.
-            due = parked.due_ms <= now_ms and self._gates_open(subject, plan, sequence)
-            event = subject.buffer.get(sequence) if due else None
-            if due and event is None:
-                self._ask_again(subject, plan, sequence, parked, now_ms)
+            parked, event = state.parked[sequence], found.get(sequence)
             if event is not None:
                 grown = size + bytes_in_job(subject, plan, event)
                 fits = len(run) < plan.max_batch and grown <= self._job_bytes_max
@@ -318,6 +311,28 @@ class Issuer:
         if run:
             self._reissue(subject, plan, state, run, now_ms)
         return True
+
+    def _due_events(
+        self, subject: SubjectState, plan: LambdaPlan, state: LambdaState, now_ms: int
+    ) -> dict[int, Event]:
+        """Parked events that are due; what is missing is asked for. Those that failed go together,
+        so none goes before all are here."""
+        found: dict[int, Event] = {}
+        awaited = False
+        for sequence in sorted(state.parked):
+            parked = state.parked[sequence]
+            # Adopted jobs may have been issued on successes that are lost, inputs and all.
+            if parked.due_ms > now_ms or not self._gates_open(subject, plan, sequence):
+                continue
+            event = subject.buffer.get(sequence)
+            if event is not None:
+                found[sequence] = event
+                continue
+            self._ask_again(subject, plan, sequence, parked, now_ms)
+            awaited = awaited or (parked.charged > 0 and parked.due_ms <= now_ms)
+        if awaited and not plan.ordered:
+            return {q: e for q, e in found.items() if not state.parked[q].charged}
+        return found
 
     def _ask_again(
         self,
