@@ -14,6 +14,7 @@ from cape_stream.core.effects import OversizedEvent
 from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState, Parked
 from cape_stream.core.inflight.state import InflightState
 from cape_stream.core.inflight.subject import SubjectState
+from cape_stream.core.job_ids import may_be_ours
 from cape_stream.core.plan import DomainPlan, LambdaPlan
 from cape_stream.core.retry import backoff_ms
 from cape_stream.core.tracker import plan_starts
@@ -26,10 +27,11 @@ from cape_stream.model.status import FailureClass
 PREFETCH_MAX = 1_000
 """With more subjects in a line, those behind them fetch no events before it is their turn."""
 
+TOGETHER_MS = 1_000
+"""How long what failed waits for what failed with it: the buffer may be too small for all of it."""
+
 _Batch = tuple[list[Event], list[int]]
 """Events of one job, and their sequence ids."""
-
-_HEX_DIGITS = frozenset("0123456789abcdef")
 
 GONE = "the source no longer returns this event"
 
@@ -65,13 +67,7 @@ class Issuer:
 
     def may_have_issued(self, job_id: str) -> bool:
         """True if the id is one that this task has given out, now or under an earlier owner."""
-        partition, _, rest = job_id.partition("-")
-        epoch, _, count = rest.partition("-")
-        if partition != str(self._partition) or not (epoch and count):
-            return False
-        if not (_HEX_DIGITS.issuperset(epoch) and _HEX_DIGITS.issuperset(count)):
-            return False
-        return int(epoch, 16) != self._epoch or int(count, 16) <= self._count
+        return may_be_ours(job_id, self._partition, self._epoch, self._count)
 
     def fill(self, subject: SubjectState, places: Iterable[int], now_ms: int) -> None:
         """Issue what these lambdas may have now; note in ``subject.wants`` what they lack."""
@@ -230,8 +226,7 @@ class Issuer:
         *,
         another: bool,
     ) -> bool:
-        """True if the subject may have a job now: a hot one takes no more than its share, and where
-        others wait it goes back into the line after each."""
+        """True if the subject may have a job: no more than its share, and in turn with others."""
         if state.jobs and len(state.jobs) >= valve.share:
             return False
         if (another and valve.line) or not valve.is_open(now_ms):
@@ -315,9 +310,12 @@ class Issuer:
     def _due_events(
         self, subject: SubjectState, plan: LambdaPlan, state: LambdaState, now_ms: int
     ) -> dict[int, Event]:
-        """Parked events that are due; what is missing is asked for. Those that failed go together,
-        so none goes before all are here."""
+        """Parked events that are due; what is missing is asked for. Those that failed go together:
+        for a moment none goes before all are here, if one page holds them."""
         found: dict[int, Event] = {}
+        late_ms = now_ms - TOGETHER_MS
+        failed = [q for q, p in state.parked.items() if p.charged and late_ms < p.due_ms <= now_ms]
+        together = bool(failed) and max(failed) - min(failed) < self._plan.page_limit
         awaited = False
         for sequence in sorted(state.parked):
             parked = state.parked[sequence]
@@ -329,9 +327,9 @@ class Issuer:
                 found[sequence] = event
                 continue
             self._ask_again(subject, plan, sequence, parked, now_ms)
-            awaited = awaited or (parked.charged > 0 and parked.due_ms <= now_ms)
-        if awaited and not plan.ordered:
-            return {q: e for q, e in found.items() if not state.parked[q].charged}
+            awaited = awaited or sequence in failed
+        if awaited and together and not plan.ordered:
+            return {q: e for q, e in found.items() if q not in failed}
         return found
 
     def _ask_again(
