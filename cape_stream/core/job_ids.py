@@ -1,6 +1,22 @@
-"""Job ids: partition of the task, epoch of its owner and a counter, the latter two hexadecimal."""
+"""What a job id tells: task partition, epoch of the owner and a counter, joined by ``-``."""
 
 _HEX_DIGITS = frozenset("0123456789abcdef")
+
+NO_JOB = (0, 0)
+"""Older than every job."""
+
+
+def job_age(job_id: str) -> tuple[int, int]:
+    """Epoch and counter: of two jobs of a task, the one issued later has the greater pair.
+
+    `NO_JOB` for what is no job id.
+    """
+    _, _, rest = job_id.partition("-")
+    epoch, _, count = rest.partition("-")
+    try:
+        return int(epoch, 16), int(count, 16)
+    except ValueError:
+        return NO_JOB
 
 
 def may_be_ours(job_id: str, partition: int, epoch: int, count: int) -> bool:
