@@ -19,7 +19,7 @@ PYTHON="$fresh" LOCK="$checkout/requirements-dev.lock" bash .ci/install_locked.s
 
 # Tests come along, the package does not: an import that works here works from the wheel.
 mkdir "$room/away"
-cp -r tests deploy pyproject.toml "$room/away/"
+cp -r tests deploy docs pyproject.toml "$room/away/"
 cd "$room/away"
 "$fresh" - <<'CODE'
 from pathlib import Path
