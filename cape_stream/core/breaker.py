@@ -43,7 +43,7 @@ class BreakerSettings:
     breaker_subjects: int = 10
     """So many different subjects must have failed in a row of bad news."""
     breaker_cooldown_ms: int = 1_000
-    """First pause; each probe that fails doubles it."""
+    """First pause; each probe that fails in its first attempt doubles it."""
     breaker_cooldown_max_ms: int = 30_000
     """Longest such pause: a lambda that is back is noticed within it."""
 
