@@ -3,7 +3,6 @@
 from argparse import (
     Action,
     ArgumentParser,
-    ArgumentTypeError,
     Namespace,
     RawDescriptionHelpFormatter,
 )
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from cape_stream.cli.operator_arguments import add_operator_commands
+from cape_stream.cli.place_flags import add_place_flags, positive
 from cape_stream.cli.queue_arguments import add_queue_commands
 from cape_stream.cli.realtime_arguments import add_realtime_commands
 from cape_stream.cli.valkey_arguments import add_valkey_commands
@@ -175,7 +175,7 @@ def _add_topics(commands: Any) -> None:
     _add_app(topics)
     topics.add_argument(
         "--replication",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="copies of each partition of a new topic (default: as the cluster is set)",
     )
@@ -199,7 +199,7 @@ def _add_demo(commands: Any) -> None:
         "deliver real flights to three topologies and prove the result with SQL",
         "example:\n  cape demo --events 5000\n  cape demo --backend kafka --json",
     )
-    demo.add_argument("--events", type=_positive, metavar="N", help="only the first N events")
+    demo.add_argument("--events", type=positive, metavar="N", help="only the first N events")
     demo.add_argument(
         "--backend",
         choices=("embedded", "kafka"),
@@ -237,22 +237,4 @@ def _add_backend(parser: Parser, default: str | None) -> None:
 
 
 def _add_place_flags(parser: Parser) -> None:
-    parser.add_argument("--kafka", metavar="HOST:PORT", help="address of the Kafka brokers")
-    parser.add_argument("--data", metavar="DIR", help="folder for state (default: ./cape-data)")
-    parser.add_argument("--config", metavar="FILE", help="settings file (default: cape.toml)")
-    parser.add_argument(
-        "--set",
-        dest="pairs",
-        metavar="SECTION.NAME=VALUE",
-        action="append",
-        default=[],
-        help="any setting; `cape settings` lists them; may be repeated",
-    )
-    parser.add_argument("--verbose", action="store_true", help="log what happens to every task")
-    parser.add_argument("--quiet", action="store_true", help="no progress lines")
-
-
-def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
+    add_place_flags(parser, verbose="log what happens to every task")

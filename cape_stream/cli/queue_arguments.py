@@ -1,7 +1,8 @@
 """What can be written after `cape processor`, `cape publisher` and `cape queues`."""
 
-from argparse import ArgumentTypeError
 from typing import Any
+
+from cape_stream.cli.place_flags import add_place_flags, positive
 
 POOLS = ("general", "bulk", "dev", "training")
 ACTIONS = ("list", "depth", "redrive", "peek", "purge")
@@ -70,7 +71,7 @@ def _add_queues(commands: Any) -> None:
     queues.add_argument(
         "names", metavar="QUEUE", nargs="*", help="short names, such as ingest or ingest-dead"
     )
-    queues.add_argument("--count", type=_positive, default=10, metavar="N", help="peek: at most")
+    queues.add_argument("--count", type=positive, default=10, metavar="N", help="peek: at most")
     queues.add_argument("--yes", action="store_true", help="purge: it is meant")
     queues.add_argument("--json", action="store_true", help="as one JSON object")
     _add_place(queues)
@@ -82,22 +83,4 @@ def _add_place(parser: Any) -> None:
     parser.add_argument(
         "--prefix", metavar="TEXT", help="what queue names begin with (default: cape-)"
     )
-    parser.add_argument("--kafka", metavar="HOST:PORT", help="address of the Kafka brokers")
-    parser.add_argument("--data", metavar="DIR", help="folder for state (default: ./cape-data)")
-    parser.add_argument("--config", metavar="FILE", help="settings file (default: cape.toml)")
-    parser.add_argument(
-        "--set",
-        dest="pairs",
-        metavar="SECTION.NAME=VALUE",
-        action="append",
-        default=[],
-        help="any setting; `cape settings` lists them; may be repeated",
-    )
-    parser.add_argument("--verbose", action="store_true", help="log what happens")
-    parser.add_argument("--quiet", action="store_true", help="no progress lines")
-
-
-def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
+    add_place_flags(parser, verbose="log what happens")
