@@ -42,6 +42,10 @@ def listening(store: Store) -> Iterator[Ear]:
     listener, ear = Listener(store), Ear(store)
     listener.watch(ear.watch)
     eventually(lambda: listener.staleness_ms() < 1_000)
+    # From an event on that it knows, whatever it misses is read up and not only told as a gap.
+    Publisher(store).publish("news", b"hello")
+    eventually(lambda: ear.heard == [b"hello"])
+    ear.heard.clear()
     yield ear
     listener.close()
 
@@ -125,7 +129,7 @@ def test_listener_survives_what_others_publish_and_what_its_user_raises(
     Publisher(store).publish("news", b"after")
 
     eventually(lambda: listening.heard == [b"after"])
-    assert listening.gaps >= 2
+    assert listening.gaps == 2, "the first word, and the one after what its user raised"
 
 
 def test_stream_is_bounded(store: Store, valkey: World) -> None:
