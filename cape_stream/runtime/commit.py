@@ -176,6 +176,8 @@ class CommitPipeline:
             if not commit.renewal:
                 self.counters.rows += len(task.unlanded)
                 task.unlanded = {}
+                task.due_from_ms = min(task.due_from_ms, task.landed_ms)
+                task.landed_ms = commit.taken_ms
         self.counters.landed += 1
         self.counters.duration_ms += self._clock.now_ms() - commit.taken_ms
         return commit

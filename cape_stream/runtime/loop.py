@@ -17,7 +17,7 @@ from cape_stream.ports.log import FailedSend, Log, Record, TopicPartition, Write
 from cape_stream.ports.table import Table
 from cape_stream.runtime.assignment import Assignment
 from cape_stream.runtime.commit import Commit, CommitPipeline
-from cape_stream.runtime.due_index import names_due
+from cape_stream.runtime.due_index import due_key, names_due
 from cape_stream.runtime.lease import Lease
 from cape_stream.runtime.lifecycle import TaskState
 from cape_stream.runtime.processor import Effects, Processor, TaskGroup
@@ -276,8 +276,11 @@ class Engine:
             if task.due_scan_ms > now_ms or self._closed_inputs:
                 return
             prefix = task.group.due_prefix
-            keys = (key for key, _ in task.table.scan(task.name, prefix))
-            task.due_scan = names_due(keys, prefix, now_ms + task.due_ahead_ms)
+            start = due_key(prefix, task.due_from_ms, b"")
+            keys = (key for key, _ in task.table.scan(task.name, prefix, start))
+            # Whatever lands behind it while the scan goes on moves this back.
+            task.due_from_ms = now_ms + task.due_ahead_ms
+            task.due_scan = names_due(keys, prefix, task.due_from_ms)
         names = list(islice(task.due_scan, self._settings.sweep_rows))
         if len(names) < self._settings.sweep_rows:
             task.due_scan = None

@@ -18,12 +18,14 @@ class Task:
         "claimed",
         "committed",
         "due_ahead_ms",
+        "due_from_ms",
         "due_scan",
         "due_scan_ms",
         "epoch",
         "group",
         "id",
         "inputs",
+        "landed_ms",
         "name",
         "offsets",
         "outbox",
@@ -72,6 +74,11 @@ class Task:
         """A scan of the due index that goes on in the next turn."""
         self.due_scan_ms = 0
         """When the next one begins."""
+        self.due_from_ms = 0
+        """Index rows due before this were found by an earlier scan. The next one begins here, and
+        does not walk over everything that has been deleted since the table was last compacted."""
+        self.landed_ms = 0
+        """When the last commit that landed was taken. A row made since then is due after it."""
         self.due_ahead_ms = 0
         """How far the clock of the process that stored the state was ahead of ours: the first scan
         looks so much further, for what it meant by its times is due sooner by ours."""

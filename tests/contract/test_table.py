@@ -138,6 +138,28 @@ def test_scan_yields_rows_with_the_prefix_in_order_of_bytes(shelf: TableUnderTes
     }
 
 
+def test_scan_begins_where_it_is_told_to(shelf: TableUnderTest) -> None:
+    """At the first row that is not below it; a start below the prefix changes nothing."""
+    table = shelf.table
+    table.write("t", dict.fromkeys([b"a1", b"b1", b"b3", b"b3x", b"c1"], b"v"), 1)
+
+    found = {
+        start: [key for key, _ in table.scan("t", b"b", start)]
+        for start in (b"", b"a", b"b", b"b2", b"b3", b"b4", b"c")
+    }
+
+    everything = [b"b1", b"b3", b"b3x"]
+    assert found == {
+        b"": everything,
+        b"a": everything,
+        b"b": everything,
+        b"b2": [b"b3", b"b3x"],
+        b"b3": [b"b3", b"b3x"],
+        b"b4": [],
+        b"c": [],
+    }
+
+
 def test_scan_yields_every_row_when_there_are_many(shelf: TableUnderTest) -> None:
     """Several times over, as later scans must not depend on what memory held before."""
     table = shelf.table

@@ -86,14 +86,15 @@ class RocksTable:
         except Exception as error:
             raise retyped(error, self._path) from error
 
-    def scan(self, task: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def scan(
+        self, task: str, prefix: bytes, start: bytes = b""
+    ) -> Iterator[tuple[bytes, bytes]]:
         """Rows as they are at this call, ascending; later writes do not show."""
         task_prefix = self._row_prefix(task)
-        lower = task_prefix + prefix
         scan = Scan(
             self._store,
-            lower,
-            _after_all(lower),
+            task_prefix + max(prefix, start),
+            _after_all(task_prefix + prefix),
             prefix_bytes=len(task_prefix),
             path=self._path,
         )

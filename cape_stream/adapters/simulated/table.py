@@ -91,11 +91,13 @@ class MemoryTable:
             with self.disk.lock:
                 self._put(self._writable(task), rows)
 
-    def scan(self, task: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def scan(
+        self, task: str, prefix: bytes, start: bytes = b""
+    ) -> Iterator[tuple[bytes, bytes]]:
         """See `Table.scan`; shows the rows as they were when the first one was asked for."""
         with self.disk.lock:
-            rows = self._readable(task).rows
-            found = sorted(item for item in rows.items() if item[0].startswith(prefix))
+            rows = self._readable(task).rows.items()
+            found = sorted(row for row in rows if row[0].startswith(prefix) and row[0] >= start)
         yield from found
 
     def position(self, task: str) -> int | None:

@@ -66,6 +66,31 @@ def test_sleeper_is_found_by_the_next_owner_in_slices() -> None:
     assert sorted(job.subject for job in world.jobs() if job.attempt == 2) == subjects
 
 
+def test_sleeper_whose_rows_land_after_it_was_due_is_found_all_the_same() -> None:
+    """The scan that would have found it is over by then, and the next one begins where it ended."""
+    world = EngineWorld(
+        topology("T1", retry=RetrySpec(first_ms=400, max_ms=400, floor_ms=400)),
+        settings=EngineSettings(sweep_interval_ms=0, due_scan_interval_ms=200),
+        scheduler=SchedulerSettings(sleep_after_ms=1),
+    )
+    engine = world.running()
+    world.publish("S", 1)
+    world.ping("S", 1)
+    world.turn(engine)
+    world.report(world.jobs()[0], failed=[1])
+    world.commits.holds = True
+    for _ in range(5):
+        world.pass_ms(200)
+        world.turn(engine)
+    assert len(world.jobs()) == 1
+    world.commits.holds = False
+    world.commits.release()
+    world.pass_ms(200)
+    world.turn(engine)
+
+    assert [job.attempt for job in world.jobs()] == [1, 2]
+
+
 def test_ping_reaches_a_sleeper_in_the_table() -> None:
     world, engine = sleeping("S")
     world.publish("S", 2)
