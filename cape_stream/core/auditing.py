@@ -4,7 +4,7 @@ Looks and changes nothing. A finding of one moment may be a change on its way; w
 and gets the same has found a defect.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from cape_stream.core.inflight.lambda_state import LambdaState
@@ -13,6 +13,7 @@ from cape_stream.core.inflight.subject import SubjectState
 from cape_stream.core.plan import DomainPlan
 from cape_stream.model.active_row import ActiveRow
 from cape_stream.model.cursor import CursorInfo
+from cape_stream.model.sequence import NO_CURSOR
 
 
 class Finding(NamedTuple):
@@ -97,6 +98,43 @@ def audit_cursors(plan: DomainPlan, info: CursorInfo) -> Iterator[Finding]:
         if cursor > max(info.latest, starts.get(topology, info.latest)):
             detail = f"cursor of {topology} is {cursor}, the newest event seen {info.latest}"
             yield Finding("impossible", info.subject, detail)
+
+
+class Standing(NamedTuple):
+    """Where the rows say that a subject stands."""
+
+    newest: int
+    """Newest event known of it."""
+    furthest: int
+    """The cursor that has come furthest; `NO_CURSOR` if none has moved."""
+    is_active: bool
+    """Something is under way for it."""
+
+
+def furthest_cursor(plan: DomainPlan, cursors: Mapping[str, int]) -> int:
+    """The highest of the cursors that topologies have reached by delivery; one that begins at a
+    sequence id stands there before there is such an event."""
+    starts = {entry.topology: entry.start - 1 for entry in plan.lambdas}
+    moved = (cursor for name, cursor in cursors.items() if cursor != starts.get(name, NO_CURSOR))
+    return max(moved, default=NO_CURSOR)
+
+
+def audit_standing(subject: str, standing: Standing | None, at_source: int) -> Finding | None:
+    """A subject against the newest event that its source shows. A source that has pruned all of a
+    subject shows none, and nothing follows from that."""
+    if standing is None:
+        text = f"the source has events up to {at_source}, and nothing is known of the subject"
+        return Finding("stuck", subject, text)
+    if standing.furthest > at_source:
+        text = f"a cursor is at {standing.furthest}, the newest event of the source at {at_source}"
+        return Finding("impossible", subject, text)
+    if standing.newest < at_source and not standing.is_active:
+        text = (
+            f"the source has events up to {at_source}, known are those up to {standing.newest},"
+            " and nothing is under way: no ping has come, nor the refresh"
+        )
+        return Finding("stuck", subject, text)
+    return None
 
 
 def audit_sleeper(row: ActiveRow, *, is_indexed: bool, has_active_row: bool) -> Iterator[Finding]:

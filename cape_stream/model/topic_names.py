@@ -76,6 +76,11 @@ class TopicNames:
         return f"{self.app}.workers"
 
     @property
+    def publisher_group(self) -> str:
+        """Consumer group of the publishers, which carry jobs to other queues."""
+        return f"{self.app}.publishers"
+
+    @property
     def refresh_group(self) -> str:
         """Consumer group that elects the refresh leader."""
         return f"{self.app}.refreshers"

@@ -216,6 +216,12 @@ class Reader(Protocol):
         """The kept range now. Raises Retry while the log is away."""
         ...
 
+    def committed(self, group: str, partition: TopicPartition) -> int | None:
+        """Next offset that ``group`` has stored for a partition; None if it has stored none, or
+        there is no such group. What has just been stored may show a moment later. Raises Retry
+        while the log is away."""
+        ...
+
     def read(self, partition: TopicPartition, start: int, end: int) -> Iterator[list[Record]]:
         """Committed records with offset in [start, end), in batches, then stop.
 

@@ -28,9 +28,7 @@ class Table(Protocol):
         one after it. A crash in between leaves the old position, so the tail is replayed."""
         ...
 
-    def scan(
-        self, task: str, prefix: bytes, start: bytes = b""
-    ) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, task: str, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Rows whose key begins with ``prefix``, ascending by key; none below ``start``."""
         ...
 

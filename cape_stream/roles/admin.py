@@ -1,13 +1,16 @@
 """The admin API of a dispatcher process: glue between HTTP, the engine and the log."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from cape_stream.adapters.http.calls import AdminCalls, MisdirectedError
+from cape_stream.core.plan import compile_plan
 from cape_stream.errors import CapeError, Fatal, Reject
 from cape_stream.model.subject import BadSubjectError, check_subject, partition_of
 from cape_stream.ports.log import TopicPartition
 from cape_stream.roles.admin_settings import AdminSettings
+from cape_stream.roles.auditing import Auditor, Ledger
 from cape_stream.roles.backends import Backend
 from cape_stream.roles.orders import carry_out, entry_as_fields, operation_of
 from cape_stream.runtime.inspecting import (
@@ -16,8 +19,10 @@ from cape_stream.runtime.inspecting import (
     Steps,
     Tasks,
     about_consistency,
+    about_jobs,
     about_parked,
     about_subject,
+    about_tables,
     about_topologies,
 )
 from cape_stream.sdk.app import App
@@ -90,9 +95,29 @@ class Admin:
         return self._ask(about_topologies(domain))
 
     def audit(self, domain: str) -> list[Answer]:
-        """Findings in the partitions that are here."""
+        """Findings in the partitions that are here.
+
+        Raises:
+            Reject: there is no such domain.
+            Retry: the log or the source is away, or the engine did not answer in time.
+        """
         self._check_domain(domain)
-        return self._ask(about_consistency(domain, self._app.partitions))
+        found = self._ask(about_consistency(domain, self._app.partitions))
+        ledgers = [Ledger(**each) for each in self._ask(about_tables(domain))]
+        [spec] = [each for each in self._app.domain_specs() if each.name == domain]
+        auditor = Auditor(
+            compile_plan(spec),
+            self._app.domains[domain].source,
+            self._backend.codec,
+            self._app.topic_names,
+            self._app.partitions,
+        )
+        with closing(self._backend.log.reader()) as reader:
+            found += auditor.findings(reader, ledgers, lambda: self._jobs_out(domain))
+        return found
+
+    def _jobs_out(self, domain: str) -> dict[int, set[str]]:
+        return {each["partition"]: each["jobs"] for each in self._ask(about_jobs(domain))}
 
     def order(self, fields: Mapping[str, Any]) -> Iterable[Answer]:
         """Carry an order out, wherever its subject is."""

@@ -200,6 +200,29 @@ def about_consistency(domain: str, partitions: int) -> Callable[[Tasks, int], St
     return steps
 
 
+def about_tables(domain: str) -> Callable[[Tasks, int], Steps]:
+    """Where the rows of the tasks that are here can be read, from any thread."""
+
+    def steps(tasks: Tasks, _: int) -> Steps:
+        running = _running(tasks, domain)
+        yield [{"partition": t.id.partition, "name": t.name, "table": t.table} for t, _ in running]
+
+    return steps
+
+
+def about_jobs(domain: str) -> Callable[[Tasks, int], Steps]:
+    """The ids of all jobs that are out, by partition."""
+
+    def steps(tasks: Tasks, _: int) -> Steps:
+        running = _running(tasks, domain)
+        yield [
+            {"partition": t.id.partition, "jobs": set(p.scheduler.inflight.jobs)}
+            for t, p in running
+        ]
+
+    return steps
+
+
 def _audit(task: Task, processor: DispatchProcessor, partitions: int) -> Iterator[list[Finding]]:
     scheduler = processor.scheduler
     yield list(audit_inflight(scheduler.plan, scheduler.inflight))

@@ -4,6 +4,7 @@ import threading
 
 from cape_stream.ports.log import TopicPartition, Write
 from tests.contract.log_stage import Consumer, Stage, numbered
+from tests.waiting import eventually
 
 
 def _owner(stage: Stage, partitions: int = 1, records: int = 10) -> tuple[Consumer, str, str]:
@@ -45,6 +46,21 @@ def test_commit_stores_records_and_offsets(stage: Stage) -> None:
     }
     again = stage.join(group, [topic])
     assert stage.receive(again, 3)[0].offset == 7
+
+
+def test_stored_offsets_of_a_group_can_be_read(stage: Stage) -> None:
+    """By anybody, of any partition; None where nothing was stored, or nobody knows the group."""
+    consumer, topic, group = _owner(stage, partitions=2)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    reader = stage.log.reader()
+    before = reader.committed(group, first)
+
+    stage.commit(stage.committer(), [], {first: 7}, consumer.member.ownership())
+
+    eventually(lambda: reader.committed(group, first) == 7)
+    others = [reader.committed(group, second), reader.committed(stage.name("nobody"), first)]
+    reader.close()
+    assert (before, others) == (None, [None, None])
 
 
 def test_commit_reaches_members_of_other_groups(stage: Stage) -> None:

@@ -22,6 +22,12 @@ class EmbeddedReader:
         with self._state.lock:
             return Watermarks(found.low, found.high)
 
+    def committed(self, group: str, partition: TopicPartition) -> int | None:
+        """See `Reader.committed`."""
+        with self._state.lock:
+            found = self._state.groups.get(group)
+            return None if found is None else found.committed.get(partition)
+
     def read(self, partition: TopicPartition, start: int, end: int) -> Iterator[list[Record]]:
         """Records in [start, end) as far as they exist; Corrupt when retention was faster."""
         found = self._partition(partition)

@@ -10,7 +10,14 @@ import logging
 import time
 from collections.abc import Iterator
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+)
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
@@ -65,6 +72,21 @@ class KafkaReader:
         except KafkaException as exception:
             raise typed(kafka_error(exception), f"watermarks of {_name(partition)}") from exception
         return Watermarks(low, high)
+
+    def committed(self, group: str, partition: TopicPartition) -> int | None:
+        """See `Reader.committed`."""
+        asked = ConsumerGroupTopicPartitions(group, [KafkaPartition(*partition)])
+        timeout_s = self._settings.request_timeout_ms / 1_000
+        future = self._admin.list_consumer_group_offsets([asked], request_timeout=timeout_s)[group]
+        try:
+            found = future.result().topic_partitions
+        except KafkaException as exception:
+            error = kafka_error(exception)
+            if error.code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return None
+            raise typed(error, f"offsets of group {group}") from exception
+        offset = next((each.offset for each in found), -1)
+        return offset if offset >= 0 else None
 
     def read(self, partition: TopicPartition, start: int, end: int) -> Iterator[list[Record]]:
         """See `Reader.read`; raises Retry too when nothing moves for the request timeout."""

@@ -86,9 +86,7 @@ class RocksTable:
         except Exception as error:
             raise retyped(error, self._path) from error
 
-    def scan(
-        self, task: str, prefix: bytes, start: bytes = b""
-    ) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, task: str, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Rows as they are at this call, ascending; later writes do not show."""
         task_prefix = self._row_prefix(task)
         scan = Scan(

@@ -28,6 +28,11 @@ class SimReader:
         stored = self._broker.partition(partition)
         return Watermarks(stored.low, stored.high)
 
+    def committed(self, group: str, partition: TopicPartition) -> int | None:
+        """See `Reader.committed`."""
+        self._touch()
+        return self._broker.committed(group).get(partition)
+
     def read(self, partition: TopicPartition, start: int, end: int) -> Iterator[list[Record]]:
         """See `Reader.read`; waits, in a fiber, until open transactions below ``end`` are over."""
         broker = self._broker

@@ -91,9 +91,7 @@ class MemoryTable:
             with self.disk.lock:
                 self._put(self._writable(task), rows)
 
-    def scan(
-        self, task: str, prefix: bytes, start: bytes = b""
-    ) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, task: str, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """See `Table.scan`; shows the rows as they were when the first one was asked for."""
         with self.disk.lock:
             rows = self._readable(task).rows.items()

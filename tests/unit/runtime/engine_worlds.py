@@ -190,6 +190,10 @@ class EngineWorld:
         assert {task.state.value for task in engine.assignment.tasks.values()} == {"running"}
         return engine
 
+    def log(self) -> SimLog:
+        """The log as somebody beside the engine sees it."""
+        return SimLog(self.broker, SimProcess(self.broker.timeline, "bystander"))
+
     def kill(self) -> None:
         """kill -9, and the group notices."""
         self.process.kill()
