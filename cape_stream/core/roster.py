@@ -144,10 +144,9 @@ class Roster:
     def _defer(self, state: SubjectState, now_ms: int) -> None:
         """It has work that nobody takes now, such as that of a topology that is paused: it leaves
         with lagging cursors, by which the sweep finds it again. One that has to remember more than
-        cursors sleeps for a while."""
+        cursors, such as what a rewind gave up, sleeps for a while."""
         self._inflight.counters.deferred += 1
-        partly = any(entry.done or entry.outputs for entry in state.lambdas)
-        if partly or needs_full_row(self._plan, state):
+        if any(entry.outgrows_cursor() for entry in state.lambdas) or needs_full_row(self._plan, state):
             self._inflight.put_to_sleep(state, now_ms + DEFERRED_MS)
             return
         state.seen = max(state.seen, state.promised, state.head)

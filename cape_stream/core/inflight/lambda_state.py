@@ -165,6 +165,11 @@ class LambdaState:
         """True if nothing is open: all up to ``high`` is done, and nothing is known beyond."""
         return not (self.jobs or self.parked or self.done or self.unsure_to > self.high)
 
+    def outgrows_cursor(self) -> bool:
+        """True if the cursor alone would lose something: done events beyond it, outputs, or what a
+        rewind has given up."""
+        return bool(self.done or self.outputs or self.floor or self.fence != NO_JOB)
+
     def has_done(self, sequence: int) -> bool:
         """True if this lambda has done the event."""
         return sequence <= self.cursor or sequence in self.done

@@ -90,6 +90,28 @@ def test_rewind_survives_a_crash_without_taking_old_jobs_for_new_ones() -> None:
     assert desk.cursor("S", "T1") == 12
 
 
+def test_rewind_holds_when_the_subject_leaves_memory_before_it_is_served() -> None:
+    """Its topology is paused: nothing is under way for it, and an old job is still at work."""
+    desk = at_ten()
+    desk.publish("S", [11, 12])
+    desk.ping("S", 12)
+    desk.serve()
+    late = desk.make_status("J2")
+    desk.order(Verb.PAUSE, "T1", subject=None)
+
+    desk.order(Verb.REWIND, "T1", sequence=9)
+    desk.commit()
+    assert desk.scheduler.active_subjects == 0
+    desk.status(late)
+    desk.commit()
+    desk.order(Verb.RESUME, "T1", subject=None)
+    desk.wait(60_000)
+    desk.serve()
+
+    assert desk.out("T1") == [[10, 11, 12]]
+    assert desk.newest().attempt == 2, "a greater fencing token than the one given up"
+
+
 def test_rewind_forgets_what_was_put_aside() -> None:
     desk = with_quarantined()
 
