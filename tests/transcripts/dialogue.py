@@ -12,13 +12,14 @@
     status J1 ok | status J1 99=ok 100=fail(invalid) | status J1 ok(text) text is an output
     status J1 handed-back 99=ok | status J1 heartbeat | status J1 subject=X ok
     undelivered J1                                                        the client gave it up
+    order pause T1 | order rewind T1 S 90 | order release T1 S 99         an operator's verb
     tick 30s | tick 500ms                                                 time passes
     wake                                                                  the engine looks for it
     commit                                                                the state is stored
     crash                                                                 and what follows waits
     restore                                                               for the next owner
 
-What it says, indented by two: queries asked, jobs issued, cursors moved, events put aside, subjects
+What it says, indented by two: what became of an order, queries asked, jobs issued, cursors moved, events put aside, subjects
 that begin, sleep and end, and what was counted.
 """
 
@@ -29,6 +30,7 @@ from typing import Any, NamedTuple
 
 from cape_stream.model.active_row import NEVER_MS
 from cape_stream.model.cursor import CursorInfo
+from cape_stream.model.operation import Verb
 from cape_stream.model.request import SchedulingRequest
 from cape_stream.model.status import FailureClass, JobStatus, StatusKind
 from cape_stream.model.topology import LambdaSpec, RetrySpec, TopologySpec
@@ -77,8 +79,8 @@ class Dialogue:
             return []
         desk = self.desk
         before = _Picture(desk)
-        command(*words)
-        return list(_Picture(desk).since(before))
+        said: list[str] = command(*words) or []
+        return [*said, *_Picture(desk).since(before)]
 
     @property
     def desk(self) -> Desk:
@@ -152,6 +154,13 @@ class Dialogue:
 
     def _do_undelivered(self, name: str) -> None:
         self.desk.undelivered(name)
+
+    def _do_order(
+        self, verb: str, topology: str, subject: str | None = None, sequence: str | None = None
+    ) -> list[str]:
+        number = None if sequence is None else int(sequence)
+        ruling = self.desk.order(Verb(verb), topology, subject, number)
+        return [f"{ruling.outcome.value}: {ruling.detail}"]
 
     def _do_tick(self, passed: str) -> None:
         self.desk.tick(_milliseconds(passed))
