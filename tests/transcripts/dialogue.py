@@ -19,8 +19,8 @@
     crash                                                                 and what follows waits
     restore                                                               for the next owner
 
-What it says, indented by two: what became of an order, queries asked, jobs issued, cursors moved, events put aside, subjects
-that begin, sleep and end, and what was counted.
+What it says, indented by two: what became of an order, queries asked, jobs issued, cursors moved,
+events put aside, subjects that begin, sleep and end, and what was counted.
 """
 
 import re
