@@ -281,8 +281,8 @@ class Engine:
             # Whatever lands behind it while the scan goes on moves this back.
             task.due_from_ms = now_ms + task.due_ahead_ms
             task.due_scan = names_due(keys, prefix, task.due_from_ms)
-        names = list(islice(task.due_scan, self._settings.sweep_rows))
-        if len(names) < self._settings.sweep_rows:
+        names = list(islice(task.due_scan, self._settings.wakes_max))
+        if len(names) < self._settings.wakes_max:
             task.due_scan = None
             task.due_ahead_ms = 0
             task.due_scan_ms = now_ms + self._settings.due_scan_interval_ms
@@ -338,6 +338,7 @@ class Engine:
             not self._pipeline.idle
             or self._restorer.busy
             or any(questions.calls_out for questions in self._questions.values())
+            or any(task.due_scan is not None for task in tasks)
         ):
             return settings.busy_poll_ms
         patience = settings.idle_poll_ms

@@ -25,8 +25,11 @@ class EngineSettings:
     """Pause between two sweeps over a task's own table; 0 switches them off."""
     sweep_rows: int = 500
     """Rows per turn that a sweep looks at."""
-    due_scan_interval_ms: int = 1_000
-    """How often the table is looked through for subjects whose wake-up time has come."""
+    due_scan_interval_ms: int = 100
+    """How often the table is looked through for subjects whose wake-up time has come. Rarely means
+    that many wake in the same turn, and everybody else waits for them."""
+    wakes_max: int = 50
+    """Most subjects woken in one turn, for the same reason."""
     source_calls_max: int = 8
     """Calls to one source at a time, those included that hang: a source of which all calls hang
     is not asked before one returns, and takes no thread from the others. It gets fewer, down to

@@ -56,7 +56,7 @@ def test_sleeper_comes_back_when_it_is_due_and_leaves_no_row_behind() -> None:
 
 def test_sleeper_is_found_by_the_next_owner_in_slices() -> None:
     subjects = [f"S{number}" for number in range(7)]
-    world, _ = sleeping(*subjects, settings=EngineSettings(sweep_interval_ms=0, sweep_rows=2))
+    world, _ = sleeping(*subjects, settings=EngineSettings(sweep_interval_ms=0, wakes_max=2))
     world.kill()
     successor = world.running()
     assert processor_of(successor).scheduler.active_subjects == 0
