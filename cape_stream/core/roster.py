@@ -146,7 +146,9 @@ class Roster:
         with lagging cursors, by which the sweep finds it again. One that has to remember more than
         cursors, such as what a rewind gave up, sleeps for a while."""
         self._inflight.counters.deferred += 1
-        if any(entry.outgrows_cursor() for entry in state.lambdas) or needs_full_row(self._plan, state):
+        if any(entry.outgrows_cursor() for entry in state.lambdas) or needs_full_row(
+            self._plan, state
+        ):
             self._inflight.put_to_sleep(state, now_ms + DEFERRED_MS)
             return
         state.seen = max(state.seen, state.promised, state.head)

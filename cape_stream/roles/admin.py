@@ -14,10 +14,10 @@ from cape_stream.roles.auditing import Auditor, Ledger
 from cape_stream.roles.backends import Backend
 from cape_stream.roles.orders import carry_out, entry_as_fields, operation_of
 from cape_stream.runtime.inspecting import (
+    Here,
     Inspector,
     NotOursError,
     Steps,
-    Tasks,
     about_consistency,
     about_jobs,
     about_parked,
@@ -125,7 +125,7 @@ class Admin:
         entries = carry_out(self._app, self._backend, [operation], self._settings.timeout_ms)
         return map(entry_as_fields, entries)
 
-    def _ask(self, steps: Callable[[Tasks, int], Steps]) -> list[Answer]:
+    def _ask(self, steps: Callable[[Here, int], Steps]) -> list[Answer]:
         return self.inspector.ask(steps, self._settings.timeout_ms / 1_000)
 
     def _check_domain(self, domain: str) -> None:

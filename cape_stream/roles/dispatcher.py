@@ -17,6 +17,7 @@ from cape_stream.runtime.dispatching import DispatchProcessor, Routing, dispatch
 from cape_stream.runtime.lifecycle import TaskState
 from cape_stream.runtime.loop import Backgrounds, Engine
 from cape_stream.runtime.processor import TaskGroup
+from cape_stream.runtime.source_pacing import SourceState
 from cape_stream.runtime.steady import ThreadBackground
 from cape_stream.sdk.app import App
 
@@ -121,7 +122,7 @@ class DispatcherPart:
         try:
             while not stopping():
                 engine.turn()
-                self._admin.inspector.turn(engine.assignment.tasks, clock.now_ms())
+                self._admin.inspector.turn(engine, clock.now_ms())
                 watch.turn(clock.now_ms())
         except BaseException as error:
             # A step that failed may have left things half done: nothing of it must be stored.
@@ -190,6 +191,7 @@ def _figures(engine: Engine) -> Mapping[str, int]:
     tasks = list(engine.assignment.tasks.values())
     processors = [t.processor for t in tasks if isinstance(t.processor, DispatchProcessor)]
     counters = [each.scheduler.counters for each in processors]
+    sources = list(engine.sources.values())
     return {
         "tasks": len(tasks),
         "tasks_running": sum(task.state is TaskState.RUNNING for task in tasks),
@@ -201,4 +203,9 @@ def _figures(engine: Engine) -> Mapping[str, int]:
         "in_flight": sum(each.scheduler.open_jobs for each in processors),
         "parked": sum(each.scheduler.parked_events for each in processors),
         "subjects_active": sum(each.scheduler.active_subjects for each in processors),
+        "source_queries": sum(each.counters.queries for each in sources),
+        "source_calls_failed": sum(
+            each.counters.failed_calls + each.counters.timed_out_calls for each in sources
+        ),
+        "sources_down": sum(each.state is not SourceState.CLOSED for each in sources),
     }

@@ -17,6 +17,7 @@ WORDS = {
     "events_failed": "failures",
     "refresh_pings": "refresh pings",
     "refresh_sources_failing": "sources failing",
+    "sources_down": "sources down",
     "dead_letters": "dead letters",
 }
 """Figures shown, in this order; the ones that are zero are left out."""

@@ -5,9 +5,9 @@ any thread and answered between two turns; one that goes through a whole table t
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from cape_stream.core.auditing import Finding, audit_cursors, audit_inflight, audit_sleeper
 from cape_stream.core.beginnings import lags
@@ -26,14 +26,26 @@ from cape_stream.runtime.dispatching import (
 )
 from cape_stream.runtime.due_index import due_key
 from cape_stream.runtime.lifecycle import TaskState
+from cape_stream.runtime.loop import Engine
 from cape_stream.runtime.processor import TaskId
+from cape_stream.runtime.questions import SourceStanding
+from cape_stream.runtime.source_pacing import SourceState
 from cape_stream.runtime.task import Task
 
 SLICE_ROWS = 500
 """Rows looked at between two turns of the engine."""
 
 Answer = dict[str, Any]
-Tasks = dict[TaskId, Task]
+
+
+class Here(NamedTuple):
+    """What there is to look at."""
+
+    tasks: Mapping[TaskId, Task]
+    sources: Mapping[str, SourceStanding]
+    """Domain → how it goes with its source."""
+
+
 T = TypeVar("T")
 Steps = Iterator[list[Answer] | None]
 """None while there is more to look at; the last one is the answer."""
@@ -50,7 +62,7 @@ class NotOursError(Exception):
 class Question:
     """One question and, later, its answer."""
 
-    def __init__(self, steps: Callable[[Tasks, int], Steps]) -> None:
+    def __init__(self, steps: Callable[[Here, int], Steps]) -> None:
         self.steps = steps
         self.running: Steps | None = None
         self.done = threading.Event()
@@ -65,7 +77,7 @@ class Inspector:
         self._lock = threading.Lock()
         self._waiting: list[Question] = []
 
-    def ask(self, steps: Callable[[Tasks, int], Steps], timeout_s: float) -> list[Answer]:
+    def ask(self, steps: Callable[[Here, int], Steps], timeout_s: float) -> list[Answer]:
         """The answer, waited for.
 
         Raises:
@@ -84,23 +96,25 @@ class Inspector:
             raise question.error
         return question.answer
 
-    def turn(self, tasks: Tasks, now_ms: int) -> None:
+    def turn(self, engine: Engine, now_ms: int) -> None:
         """Take every open question one step on."""
         if not self._waiting:
             return
         with self._lock:
             waiting = list(self._waiting)
+        sources = {name: each.standing() for name, each in engine.sources.items()}
+        here = Here(engine.assignment.tasks, sources)
         for question in waiting:
-            self._step(question, tasks, now_ms)
+            self._step(question, here, now_ms)
             if question.done.is_set():
                 with self._lock:
                     if question in self._waiting:
                         self._waiting.remove(question)
 
-    def _step(self, question: Question, tasks: Tasks, now_ms: int) -> None:
+    def _step(self, question: Question, here: Here, now_ms: int) -> None:
         try:
             if question.running is None:
-                question.running = question.steps(tasks, now_ms)
+                question.running = question.steps(here, now_ms)
             answer = next(question.running)
         except Exception as error:  # noqa: BLE001  # goes to whoever asked, not into the loop
             question.error = error
@@ -111,12 +125,12 @@ class Inspector:
             question.done.set()
 
 
-def about_subject(domain: str, partitions: int, subject: str) -> Callable[[Tasks, int], Steps]:
+def about_subject(domain: str, partitions: int, subject: str) -> Callable[[Here, int], Steps]:
     """Everything about one subject: why it waits, and what is put aside."""
 
-    def steps(tasks: Tasks, now_ms: int) -> Steps:
+    def steps(here: Here, now_ms: int) -> Steps:
         task_id = TaskId(domain, partition_of(subject.encode(), partitions))
-        task, processor = _owned(tasks, task_id)
+        task, processor = _owned(here.tasks, task_id)
         base = {"domain": domain, "partition": task_id.partition, "task": task.state.value}
         if processor is None or task.state is not TaskState.RUNNING:
             text = f"its partition is {task.state.value}; nothing is issued until that has ended"
@@ -131,17 +145,40 @@ def about_subject(domain: str, partitions: int, subject: str) -> Callable[[Tasks
         where, state = found
         scheduler = processor.scheduler
         told = explain(scheduler.plan, state, where, scheduler.paused, now_ms, scheduler.valves)
+        if domain in here.sources:
+            _add_source(told, here.sources[domain], now_ms)
         yield [{**base, **told}]
 
     return steps
 
 
-def about_parked(domain: str, topology: str | None, limit: int) -> Callable[[Tasks, int], Steps]:
+def _add_source(told: Answer, source: SourceStanding, now_ms: int) -> None:
+    """What goes for the source as a whole; it is the reason where an answer is waited for."""
+    opens_in_ms = max(0, (source.opens_until_ms or now_ms) - now_ms)
+    told["source"] |= {
+        "state": str(source.state),
+        "opens_in_ms": opens_in_ms,
+        "calls_out": source.calls_out,
+        "calls_max": source.calls_max,
+        "calls_hanging": source.calls_hanging,
+    }
+    if source.state is SourceState.CLOSED or not told["source"]["queries_out"]:
+        return
+    if source.state is SourceState.HANGING:
+        text = f"all {source.calls_hanging} calls to the source hang; none is asked before one ends"
+    elif source.state is SourceState.OPEN:
+        text = f"the source is down; it is tried again in {opens_in_ms / 1_000:.1f} s"
+    else:
+        text = "the source was down; one call is out to see whether it is back"
+    told["because"] = f"{text}; {told['because']}"
+
+
+def about_parked(domain: str, topology: str | None, limit: int) -> Callable[[Here, int], Steps]:
     """What is put aside in all partitions that are here, at most ``limit``."""
 
-    def steps(tasks: Tasks, now_ms: int) -> Steps:
+    def steps(here: Here, now_ms: int) -> Steps:
         found: list[Answer] = []
-        for task, processor in _running(tasks, domain):
+        for task, processor in _running(here.tasks, domain):
             plan = processor.scheduler.plan
             states = list(processor.scheduler.subjects())
             for state in states:
@@ -162,12 +199,12 @@ def about_parked(domain: str, topology: str | None, limit: int) -> Callable[[Tas
     return steps
 
 
-def about_topologies(domain: str) -> Callable[[Tasks, int], Steps]:
+def about_topologies(domain: str) -> Callable[[Here, int], Steps]:
     """Per partition and topology: paused or not, and how many jobs are out."""
 
-    def steps(tasks: Tasks, _: int) -> Steps:
+    def steps(here: Here, _: int) -> Steps:
         found: list[Answer] = []
-        for task, processor in _running(tasks, domain):
+        for task, processor in _running(here.tasks, domain):
             out = processor.scheduler.jobs_out()
             found += [
                 {
@@ -183,12 +220,12 @@ def about_topologies(domain: str) -> Callable[[Tasks, int], Steps]:
     return steps
 
 
-def about_consistency(domain: str, partitions: int) -> Callable[[Tasks, int], Steps]:
+def about_consistency(domain: str, partitions: int) -> Callable[[Here, int], Steps]:
     """Rows, index and in-flight table held against one another."""
 
-    def steps(tasks: Tasks, _: int) -> Steps:
+    def steps(here: Here, _: int) -> Steps:
         found: list[Answer] = []
-        for task, processor in _running(tasks, domain):
+        for task, processor in _running(here.tasks, domain):
             for findings in _audit(task, processor, partitions):
                 found += [
                     {"domain": domain, "partition": task.id.partition, **each._asdict()}
@@ -200,21 +237,21 @@ def about_consistency(domain: str, partitions: int) -> Callable[[Tasks, int], St
     return steps
 
 
-def about_tables(domain: str) -> Callable[[Tasks, int], Steps]:
+def about_tables(domain: str) -> Callable[[Here, int], Steps]:
     """Where the rows of the tasks that are here can be read, from any thread."""
 
-    def steps(tasks: Tasks, _: int) -> Steps:
-        running = _running(tasks, domain)
+    def steps(here: Here, _: int) -> Steps:
+        running = _running(here.tasks, domain)
         yield [{"partition": t.id.partition, "name": t.name, "table": t.table} for t, _ in running]
 
     return steps
 
 
-def about_jobs(domain: str) -> Callable[[Tasks, int], Steps]:
+def about_jobs(domain: str) -> Callable[[Here, int], Steps]:
     """The ids of all jobs that are out, by partition."""
 
-    def steps(tasks: Tasks, _: int) -> Steps:
-        running = _running(tasks, domain)
+    def steps(here: Here, _: int) -> Steps:
+        running = _running(here.tasks, domain)
         yield [
             {"partition": t.id.partition, "jobs": set(p.scheduler.inflight.jobs)}
             for t, p in running
@@ -296,7 +333,7 @@ def _audit_info(
     return findings
 
 
-def _owned(tasks: Tasks, task_id: TaskId) -> tuple[Task, DispatchProcessor | None]:
+def _owned(tasks: Mapping[TaskId, Task], task_id: TaskId) -> tuple[Task, DispatchProcessor | None]:
     task = tasks.get(task_id)
     if task is None:
         raise NotOursError(task_id)
@@ -304,7 +341,7 @@ def _owned(tasks: Tasks, task_id: TaskId) -> tuple[Task, DispatchProcessor | Non
     return task, processor if isinstance(processor, DispatchProcessor) else None
 
 
-def _running(tasks: Tasks, domain: str) -> Iterator[tuple[Task, DispatchProcessor]]:
+def _running(tasks: Mapping[TaskId, Task], domain: str) -> Iterator[tuple[Task, DispatchProcessor]]:
     for task_id, task in list(tasks.items()):
         processor = task.processor
         if task_id.group == domain and task.state is TaskState.RUNNING and task.open:

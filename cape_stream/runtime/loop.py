@@ -5,7 +5,7 @@ long as nothing else is due.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -97,6 +97,11 @@ class Engine:
         self._closed_inputs: frozenset[str] = frozenset()
         """Input topics that are paused on purpose on every running task."""
         self.counters = EngineCounters()
+
+    @property
+    def sources(self) -> Mapping[str, Questions]:
+        """Group → who asks its source, to look at."""
+        return self._questions
 
     # --- running -------------------------------------------------------------------------------
 

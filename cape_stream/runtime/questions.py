@@ -9,6 +9,7 @@ subjects fail alone and none is answered, it is the source: queries wait then, a
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cape_stream.model.request import EventQuery, QueryFault
 from cape_stream.ports.background import Background
@@ -40,6 +41,19 @@ class SourceCounters:
     """Answered, but so late that fewer calls go out at a time."""
     probes: int = 0
     """Calls to see whether a source that was down is back."""
+
+
+class SourceStanding(NamedTuple):
+    """How it goes with one source."""
+
+    state: SourceState
+    opens_until_ms: int | None
+    """While it is taken for down: when it is looked at again, Unix milliseconds."""
+    calls_out: int
+    calls_max: int
+    """Calls that may be out now."""
+    calls_hanging: int
+    """Calls that were given up and have not returned."""
 
 
 class Questions:
@@ -104,6 +118,12 @@ class Questions:
     def calls_hanging(self) -> int:
         """Calls that were given up and have not returned."""
         return len(self._hanging)
+
+    def standing(self) -> SourceStanding:
+        """All of the above at one moment, to look at."""
+        return SourceStanding(
+            self.state, self.opens_until_ms, self.calls_out, self.limit, self.calls_hanging
+        )
 
     def ask(self, task: Task, queries: Sequence[EventQuery]) -> None:
         """Queue questions of a task."""
