@@ -128,7 +128,9 @@ class LocalValkey:
             with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as link:
                 link.settimeout(1)
                 link.sendall(b"PING\r\n")
-                if link.recv(64)[:1] in (b"+", b"-") and self._process.poll() is None:
+                reply = link.recv(64)  # a refusal is one of a server, but for `-LOADING`
+                is_ready = reply[:1] in (b"+", b"-") and not reply.startswith(b"-LOADING")
+                if is_ready and self._process.poll() is None:
                     return True
             time.sleep(0.02)
         return False

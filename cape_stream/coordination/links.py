@@ -7,9 +7,9 @@ and the repetition opens a new one.
 """
 
 import os
-import threading
 from collections import deque
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from redis.exceptions import ConnectionError as LinkError
@@ -46,20 +46,23 @@ class DirectLinks:
     def __init__(self, client: Any, links_max: int, wait_ms: int) -> None:
         self._pool = client.connection_pool
         self._wait_s = wait_ms / 1_000
-        self._free = threading.BoundedSemaphore(links_max)
-        self._idle: deque[Any] = deque()
-        self._pid = os.getpid()
+        self._links_max = links_max
+        self._begin()
 
     def execute(self, words: tuple[Argument, ...]) -> Any:
         """See `Links.execute`."""
         if self._pid != os.getpid():
-            self._forked()
-        if not self._free.acquire(timeout=self._wait_s):
-            raise LinkError("no connection became free in time (valkey.connections_max)")
+            self._begin()  # forked: the connections, and who waits for one, belong to our parent
+        free = self._free
+        try:
+            free.get(timeout=self._wait_s)
+        except Empty:
+            text = "no connection became free in time (valkey.connections_max)"
+            raise LinkError(text) from None
         try:
             return self._executed(words)
         finally:
-            self._free.release()
+            free.put(None)
 
     def renew(self) -> None:
         """See `Links.renew`."""
@@ -82,7 +85,7 @@ class DirectLinks:
             link = self._pool.connection_class(**self._pool.connection_kwargs)
             link.connect()
         try:
-            link.send_command(*words, check_health=False)
+            link.send_packed_command((packed(words),), check_health=False)
             reply = link.read_response()
         except ResponseError:
             self._idle.append(link)  # the server said no; the connection is fine
@@ -93,9 +96,12 @@ class DirectLinks:
         self._idle.append(link)
         return reply
 
-    def _forked(self) -> None:
-        """The connections belong to our parent: leave them to it."""
-        self._idle = deque()
+    def _begin(self) -> None:
+        """With no connection open, and the right to open all."""
+        self._idle: deque[Any] = deque()
+        self._free: SimpleQueue[None] = SimpleQueue()
+        for _ in range(self._links_max):
+            self._free.put(None)
         self._pid = os.getpid()
 
 
@@ -117,6 +123,15 @@ class ClientLinks:
 
     def close(self) -> None:
         """See `Links.close`; the client closes them."""
+
+
+def packed(words: tuple[Argument, ...]) -> bytes:
+    """A command as it is sent: the client's own way, in half its time."""
+    parts = [b"*%d\r\n" % len(words)]
+    for word in words:
+        raw = word if isinstance(word, bytes) else str(word).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(raw), raw))
+    return b"".join(parts)
 
 
 def open_links(client: Any, *, is_plain: bool, links_max: int, wait_ms: int) -> Links:
