@@ -38,12 +38,14 @@ from cape_stream.queues.messages.ses_reputation import SesReputationHandler
 from cape_stream.queues.processor import Processor
 from cape_stream.queues.settings import LaneSettings, ProcessorSettings
 from cape_stream.roles.backends import open_backend
+from cape_stream.roles.executions import Executions
 from cape_stream.roles.fleet_valkey import ValkeyProgress, ValkeyResults
 from cape_stream.roles.gauge_server import serve_gauges
 from cape_stream.roles.settings import Settings
 from cape_stream.roles.sqs_jobs import StatusSender, jobs_handler
 from cape_stream.roles.valkey import URL_VARIABLE
 from cape_stream.runtime.steady import SteadyClock
+from cape_stream.runtime.worker_handler import Executor
 from cape_stream.sdk.app import App
 
 FOLDER = "queues"
@@ -86,12 +88,15 @@ def serve_jobs(pool: Pool, equipment: Equipment, settings: Settings, app: App) -
     """
 
     async def whole() -> DrainReport:
+        executions = Executions(app, realtime=settings.realtime)
+        handlers = executions.handlers(Executor.THREAD)
         sender = StatusSender(app, backend)
         try:
-            equipped = replace(equipment, jobs=jobs_handler(app, backend, sender))
+            equipped = replace(equipment, jobs=jobs_handler(handlers, backend, sender))
             return await _serve(pool, equipped, settings)
         finally:
             await asyncio.to_thread(sender.close)
+            executions.close()
 
     with open_backend("kafka", settings) as backend:
         return _run(whole())
