@@ -17,12 +17,15 @@ from redis.exceptions import ResponseError
 
 from cape_stream.coordination.scripts import Argument
 
+Words = tuple[Argument, ...]
+"""One command."""
+
 
 class Links(Protocol):
     """Sends commands, and knows how to begin anew."""
 
-    def execute(self, words: tuple[Argument, ...]) -> Any:
-        """The reply to one command."""
+    def execute(self, *commands: Words) -> list[Any]:
+        """The replies to commands, which all go over one connection."""
         ...
 
     def renew(self) -> None:
@@ -49,7 +52,7 @@ class DirectLinks:
         self._links_max = links_max
         self._begin()
 
-    def execute(self, words: tuple[Argument, ...]) -> Any:
+    def execute(self, *commands: Words) -> list[Any]:
         """See `Links.execute`."""
         if self._pid != os.getpid():
             self._begin()  # forked: the connections, and who waits for one, belong to our parent
@@ -60,7 +63,7 @@ class DirectLinks:
             text = "no connection became free in time (valkey.connections_max)"
             raise LinkError(text) from None
         try:
-            return self._executed(words)
+            return self._executed(commands)
         finally:
             free.put(None)
 
@@ -78,15 +81,17 @@ class DirectLinks:
         """See `Links.close`."""
         self.renew()
 
-    def _executed(self, words: tuple[Argument, ...]) -> Any:
+    def _executed(self, commands: tuple[Words, ...]) -> list[Any]:
+        replies = []
         try:
             link = self._idle.pop()
         except IndexError:
             link = self._pool.connection_class(**self._pool.connection_kwargs)
             link.connect()
         try:
-            link.send_packed_command((packed(words),), check_health=False)
-            reply = link.read_response()
+            for words in commands:
+                link.send_packed_command((packed(words),), check_health=False)
+                replies.append(link.read_response())
         except ResponseError:
             self._idle.append(link)  # the server said no; the connection is fine
             raise
@@ -94,7 +99,7 @@ class DirectLinks:
             link.disconnect()  # a late reply must not be taken for that of another command
             raise
         self._idle.append(link)
-        return reply
+        return replies
 
     def _begin(self) -> None:
         """With no connection open, and the right to open all."""
@@ -111,9 +116,14 @@ class ClientLinks:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def execute(self, words: tuple[Argument, ...]) -> Any:
+    def execute(self, *commands: Words) -> list[Any]:
         """See `Links.execute`."""
-        return self._client.execute_command(*words)
+        if len(commands) == 1:
+            return [self._client.execute_command(*commands[0])]
+        pipeline = self._client.pipeline(transaction=False)
+        for words in commands:
+            pipeline.execute_command(*words)
+        return list(pipeline.execute())
 
     def renew(self) -> None:
         """See `Links.renew`; a cluster's client asks for the nodes anew by itself."""
@@ -125,7 +135,7 @@ class ClientLinks:
         """See `Links.close`; the client closes them."""
 
 
-def packed(words: tuple[Argument, ...]) -> bytes:
+def packed(words: Words) -> bytes:
     """A command as it is sent: the client's own way, in half its time."""
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
