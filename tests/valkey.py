@@ -16,7 +16,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,10 @@ import pytest
 
 from tests.fault_proxy import FaultProxy
 
-FIXTURES = {"valkey", "valkey_server", "fault_proxy", "valkey_replica", "valkey_cluster"}
+FIXTURES = {
+    *("valkey", "valkey_server", "fault_proxy", "valkey_replica", "valkey_cluster"),
+    "valkey_masters",
+}
 LEFT_OUT = "left out for want of Valkey"
 START_LIMIT_S = 30
 ATTEMPTS = 5
@@ -128,8 +132,8 @@ class LocalValkey:
             with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as link:
                 link.settimeout(1)
                 link.sendall(b"PING\r\n")
-                answer = link.recv(64)
-                is_ready = answer[:1] in (b"+", b"-") and not answer.startswith(b"-LOADING")
+                reply = link.recv(64)  # a refusal is one of a server, but for `-LOADING`
+                is_ready = reply[:1] in (b"+", b"-") and not reply.startswith(b"-LOADING")
                 if is_ready and self._process.poll() is None:
                     return True
             time.sleep(0.02)
@@ -254,6 +258,35 @@ def valkey_cluster() -> Iterator[LocalValkey]:
         server.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
         _until(lambda: b"cluster_state:ok" in server.ask("CLUSTER", "INFO"))
         yield server
+
+
+SLOTS = 16_384
+
+
+@pytest.fixture
+def valkey_masters() -> Iterator[Sequence[LocalValkey]]:
+    """A cluster of three masters that share the slots; each refuses what is not in its own."""
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(closing(LocalValkey(("--cluster-enabled", "yes"))))
+            for _ in range(3)
+        ]
+        first = 0
+        for number, server in enumerate(servers, 1):
+            last = SLOTS * number // 3 - 1
+            server.ask("CLUSTER", "ADDSLOTSRANGE", first, last)
+            server.ask("CLUSTER", "SET-CONFIG-EPOCH", number)
+            first = last + 1
+        for server in servers[1:]:
+            server.ask("CLUSTER", "MEET", "127.0.0.1", servers[0].port)
+        for server in servers:
+            _until(partial(_is_whole, server, len(servers)))
+        yield servers
+
+
+def _is_whole(server: LocalValkey, nodes: int) -> bool:
+    told = server.ask("CLUSTER", "INFO")
+    return b"cluster_state:ok" in told and f"cluster_known_nodes:{nodes}".encode() in told
 
 
 def _until(happened: Callable[[], bool]) -> None:

@@ -93,7 +93,9 @@ class AsyncStore:
             return await self._send(call)
         except Exception as error:
             if code_of(error) == "READONLY":
-                await self._client.connection_pool.disconnect(inuse_connections=False)
+                pool = getattr(self._client, "connection_pool", None)
+                if pool is not None:  # a cluster's client asks for the nodes anew by itself
+                    await pool.disconnect(inuse_connections=False)
             elif not was_cut(error):
                 raise
             self.figures.add("valkey_repeats")

@@ -184,16 +184,10 @@ class Cache(Generic[V]):
                 self._near.invalidate(0, some)
             first = (self._channel, request_id(), self._kept_ms)
             call = INVALIDATE.call([self._state, self._log], *first, *some)
-            reply = self._store.call(call)
+            reply = self._store.call_copied(call)
             self._store.figures.add("cache_invalidations")
             if self._near is not None:
                 self._near.invalidate(int(reply), some)
-            self._replicate()
-
-    def _replicate(self) -> None:
-        settings = self._store.settings
-        if settings.replicas_min:
-            self._store.command("WAIT", settings.replicas_min, settings.call_timeout_ms // 2)
 
     def _heard(self, payload: bytes) -> None:
         assert self._near is not None, "only a near cache listens"

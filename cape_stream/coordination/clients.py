@@ -1,5 +1,6 @@
 """Clients of the third party, made from settings; nothing else knows its options."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import redis
@@ -41,69 +42,72 @@ def options(settings: ValkeySettings, place: Place, read_timeout_ms: int) -> dic
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Face:
+    """The classes of one face of the client; both take the same options."""
+
+    client: Any
+    pool: Any
+    tls_link: Any
+    cluster: Any
+    node: Any
+    retry: Any
+    sentinel: Any
+
+
+_SYNC = _Face(
+    client=redis.Redis,
+    pool=redis.BlockingConnectionPool,
+    tls_link=SSLConnection,
+    cluster=RedisCluster,
+    node=ClusterNode,
+    retry=RetryPolicy,
+    sentinel=Sentinel,
+)
+_ASYNC = _Face(
+    client=AsyncRedis,
+    pool=AsyncBlockingPool,
+    tls_link=AsyncTlsConnection,
+    cluster=AsyncRedisCluster,
+    node=AsyncClusterNode,
+    retry=AsyncRetryPolicy,
+    sentinel=AsyncSentinel,
+)
+
+
 def connect(settings: ValkeySettings, read_timeout_ms: int) -> Any:
     """A synchronous client; connects when it is first used."""
-    place = Place.of(settings.url)
-    kwargs = options(settings, place, read_timeout_ms)
-    never = RetryPolicy(NoBackoff(), 0)
-    if place.kind == "cluster":
-        nodes = [ClusterNode(host, port) for host, port in place.hosts]
-        return RedisCluster(
-            startup_nodes=nodes,
-            retry=RetryPolicy(NoBackoff(), CLUSTER_REDIRECTS_MAX),
-            ssl=place.tls,
-            **kwargs,
-        )
-    if place.kind == "sentinel":
-        asked = {"socket_timeout": settings.connect_timeout_ms / 1_000, "protocol": 2}
-        sentinels = Sentinel(list(place.hosts), sentinel_kwargs=asked)
-        return sentinels.master_for(
-            place.service, db=place.database, retry=never, ssl=place.tls, **kwargs
-        )
-    if place.tls:
-        kwargs["connection_class"] = SSLConnection
-    ((host, port),) = place.hosts[:1]
-    pool = redis.BlockingConnectionPool(
-        max_connections=settings.connections_max,
-        timeout=read_timeout_ms / 1_000,
-        host=host,
-        port=port,
-        db=place.database,
-        retry=never,
-        **kwargs,
-    )
-    return redis.Redis.from_pool(pool)
+    return _connect(_SYNC, settings, read_timeout_ms)
 
 
 def connect_async(settings: ValkeySettings, read_timeout_ms: int) -> Any:
     """The same for an event loop."""
+    return _connect(_ASYNC, settings, read_timeout_ms)
+
+
+def _connect(face: _Face, settings: ValkeySettings, read_timeout_ms: int) -> Any:
     place = Place.of(settings.url)
     kwargs = options(settings, place, read_timeout_ms)
-    never = AsyncRetryPolicy(NoBackoff(), 0)
     if place.kind == "cluster":
-        nodes = [AsyncClusterNode(host, port) for host, port in place.hosts]
-        return AsyncRedisCluster(
-            startup_nodes=nodes,
-            retry=AsyncRetryPolicy(NoBackoff(), CLUSTER_REDIRECTS_MAX),
+        return face.cluster(
+            startup_nodes=[face.node(host, port) for host, port in place.hosts],
+            retry=face.retry(NoBackoff(), CLUSTER_REDIRECTS_MAX),
             ssl=place.tls,
             **kwargs,
         )
+    kwargs |= {"db": place.database, "retry": face.retry(NoBackoff(), 0)}
     if place.kind == "sentinel":
         asked = {"socket_timeout": settings.connect_timeout_ms / 1_000, "protocol": 2}
-        sentinels = AsyncSentinel(list(place.hosts), sentinel_kwargs=asked)
-        return sentinels.master_for(
-            place.service, db=place.database, retry=never, ssl=place.tls, **kwargs
-        )
+        sentinels = face.sentinel(list(place.hosts), sentinel_kwargs=asked)
+        return sentinels.master_for(place.service, ssl=place.tls, **kwargs)
     if place.tls:
-        kwargs["connection_class"] = AsyncTlsConnection
+        kwargs["connection_class"] = face.tls_link
     ((host, port),) = place.hosts[:1]
-    pool = AsyncBlockingPool(
+    pool = face.pool(
         max_connections=settings.connections_max,
         timeout=read_timeout_ms / 1_000,
         host=host,
         port=port,
-        db=place.database,
-        retry=never,
         **kwargs,
     )
-    return AsyncRedis.from_pool(pool)
+    return face.client.from_pool(pool)

@@ -8,6 +8,7 @@ context variable: threads that a handler starts by itself do not inherit it, so 
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,8 +23,8 @@ END_MARGIN_MS = 30_000
 """A token outlives the deadline by so long, for a handler that is late and still reported."""
 
 
-class _Execution:
-    """One execution, and the token that it may have asked for."""
+class Execution:
+    """One execution, and the token that it may have asked for; made by `executing`."""
 
     def __init__(
         self, tokens: HookTokens, names: tuple[str, str, str, str], lifetime_ms: int
@@ -33,17 +34,28 @@ class _Execution:
         self._lifetime_ms = lifetime_ms
         self._lock = threading.Lock()
         self._token: str | None = None
+        self._renew_s = 0.0
         self._is_over = False
 
     def token(self) -> str:
+        """The same until the deadline; whoever runs on, because heartbeats extend its job, gets
+        another one for as long again.
+
+        Raises:
+            Fenced: it has ended.
+            Retry: the store cannot be reached.
+        """
         with self._lock:
             if self._is_over:
                 raise Fenced(f"the execution {self._names[2]} has ended")
-            if self._token is None:
+            now_s = time.monotonic()
+            if self._token is None or now_s >= self._renew_s:
                 self._token = self._tokens.mint(*self._names, self._lifetime_ms)
+                self._renew_s = now_s + max(1, self._lifetime_ms - END_MARGIN_MS) / 1_000
             return self._token
 
     def end(self) -> None:
+        """End the execution and its token."""
         with self._lock:
             self._is_over = True
             if self._token is None:
@@ -54,7 +66,7 @@ class _Execution:
             LOGGER.warning("the token of %s ends by its time: %s", self._names[2], error)
 
 
-_current: ContextVar[_Execution | None] = ContextVar("execution", default=None)
+_current: ContextVar[Execution | None] = ContextVar("execution", default=None)
 
 
 @contextmanager
@@ -65,8 +77,9 @@ def executing(
     execution: str,
     subject: str,
     remaining_ms: int,
-) -> Iterator[None]:
-    """A block that is one execution; `hook_token` works within it.
+) -> Iterator[Execution]:
+    """A block that is one execution; `hook_token` works within it, and `Execution.token` likewise
+    in whatever it is handed to.
 
     Args:
         tokens: where tokens are minted.
@@ -77,17 +90,17 @@ def executing(
         remaining_ms: until its deadline.
     """
     lifetime_ms = min(HOOK_LIFETIME_MAX_MS, max(1, remaining_ms) + END_MARGIN_MS)
-    found = _Execution(tokens, (environment, app, execution, subject), lifetime_ms)
+    found = Execution(tokens, (environment, app, execution, subject), lifetime_ms)
     before = _current.set(found)
     try:
-        yield
+        yield found
     finally:
         _current.reset(before)
         found.end()
 
 
 def hook_token() -> str:
-    """The token of the execution that is running here; the same for its whole life.
+    """The token of the execution that is running here; the same until its deadline.
 
     Raises:
         Fenced: no execution is running here, or it has ended.

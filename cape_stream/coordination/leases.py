@@ -22,6 +22,8 @@ RENEWALS_PER_TTL = 3
 RETRY_MS = 100
 SLOW_MS = 50
 MARGIN_MIN_MS = 5
+ENDED_MIN = 64
+"""Leases that were given back are forgotten when there are more than so many of them."""
 MARGIN_PART = 50
 """The deadline is a fiftieth of the lease before the server's: clocks run at different speed."""
 
@@ -65,13 +67,18 @@ class Lease:
         self._reason = ""
 
     @property
+    def has_ended(self) -> bool:
+        """It was lost or given back: nobody needs to renew it any more."""
+        return self._released is not None or self.lost.is_set()
+
+    @property
     def deadline_ms(self) -> float:
         """Monotonic milliseconds until which guarded work may go on, as of now."""
         return self._deadline_ms
 
     def remaining_ms(self) -> float:
         """What is left until the deadline; 0 when it is lost or given back."""
-        if self.lost.is_set() or self._released is not None:
+        if self.has_ended:
             return 0.0
         return max(0.0, self._deadline_ms - monotonic_ms())
 
@@ -134,7 +141,7 @@ class Lease:
     def keep(self) -> float | None:
         """Renew it if it is time; when to call again (monotonic), or None when it is over."""
         now_ms = monotonic_ms()
-        if self._released is not None or self.lost.is_set():
+        if self.has_ended:
             return None
         if self.is_over(now_ms):
             return None
@@ -179,6 +186,8 @@ class LeaseKeeper:
         self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        self._ended = 0
+        """How many in ``_due`` may have been given back."""
 
     def add(self, lease: Lease) -> None:
         """Keep it alive until it is released or lost."""
@@ -190,6 +199,19 @@ class LeaseKeeper:
                 self._thread.start()
             if self._due[0][2] is lease:  # else the thread wakes early enough by itself
                 self._changed.notify()
+
+    def __len__(self) -> int:
+        """How many it knows of."""
+        return len(self._due)
+
+    def ended(self) -> None:
+        """One that was added is given back: so that they do not pile up until they are due."""
+        with self._changed:
+            self._ended += 1
+            if self._ended > ENDED_MIN and 2 * self._ended > len(self._due):
+                self._due = [each for each in self._due if not each[2].has_ended]
+                heapq.heapify(self._due)
+                self._ended = 0
 
     def close(self) -> None:
         """Renew no more. Leases that are still held end by themselves."""

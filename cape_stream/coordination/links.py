@@ -7,9 +7,9 @@ and the repetition opens a new one.
 """
 
 import os
-import threading
 from collections import deque
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from redis.exceptions import ConnectionError as LinkError
@@ -17,12 +17,15 @@ from redis.exceptions import ResponseError
 
 from cape_stream.coordination.scripts import Argument
 
+Words = tuple[Argument, ...]
+"""One command."""
+
 
 class Links(Protocol):
     """Sends commands, and knows how to begin anew."""
 
-    def execute(self, words: tuple[Argument, ...]) -> Any:
-        """The reply to one command."""
+    def execute(self, *commands: Words) -> list[Any]:
+        """The replies to commands, which all go over one connection."""
         ...
 
     def renew(self) -> None:
@@ -46,20 +49,23 @@ class DirectLinks:
     def __init__(self, client: Any, links_max: int, wait_ms: int) -> None:
         self._pool = client.connection_pool
         self._wait_s = wait_ms / 1_000
-        self._free = threading.BoundedSemaphore(links_max)
-        self._idle: deque[Any] = deque()
-        self._pid = os.getpid()
+        self._links_max = links_max
+        self._begin()
 
-    def execute(self, words: tuple[Argument, ...]) -> Any:
+    def execute(self, *commands: Words) -> list[Any]:
         """See `Links.execute`."""
         if self._pid != os.getpid():
-            self._forked()
-        if not self._free.acquire(timeout=self._wait_s):
-            raise LinkError("no connection became free in time (valkey.connections_max)")
+            self._begin()  # forked: the connections, and who waits for one, belong to our parent
+        free = self._free
         try:
-            return self._executed(words)
+            free.get(timeout=self._wait_s)
+        except Empty:
+            text = "no connection became free in time (valkey.connections_max)"
+            raise LinkError(text) from None
+        try:
+            return self._executed(commands)
         finally:
-            self._free.release()
+            free.put(None)
 
     def renew(self) -> None:
         """See `Links.renew`."""
@@ -75,15 +81,17 @@ class DirectLinks:
         """See `Links.close`."""
         self.renew()
 
-    def _executed(self, words: tuple[Argument, ...]) -> Any:
+    def _executed(self, commands: tuple[Words, ...]) -> list[Any]:
+        replies = []
         try:
             link = self._idle.pop()
         except IndexError:
             link = self._pool.connection_class(**self._pool.connection_kwargs)
             link.connect()
         try:
-            link.send_command(*words, check_health=False)
-            reply = link.read_response()
+            for words in commands:
+                link.send_packed_command((packed(words),), check_health=False)
+                replies.append(link.read_response())
         except ResponseError:
             self._idle.append(link)  # the server said no; the connection is fine
             raise
@@ -91,11 +99,14 @@ class DirectLinks:
             link.disconnect()  # a late reply must not be taken for that of another command
             raise
         self._idle.append(link)
-        return reply
+        return replies
 
-    def _forked(self) -> None:
-        """The connections belong to our parent: leave them to it."""
-        self._idle = deque()
+    def _begin(self) -> None:
+        """With no connection open, and the right to open all."""
+        self._idle: deque[Any] = deque()
+        self._free: SimpleQueue[None] = SimpleQueue()
+        for _ in range(self._links_max):
+            self._free.put(None)
         self._pid = os.getpid()
 
 
@@ -105,9 +116,14 @@ class ClientLinks:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def execute(self, words: tuple[Argument, ...]) -> Any:
+    def execute(self, *commands: Words) -> list[Any]:
         """See `Links.execute`."""
-        return self._client.execute_command(*words)
+        if len(commands) == 1:
+            return [self._client.execute_command(*commands[0])]
+        pipeline = self._client.pipeline(transaction=False)
+        for words in commands:
+            pipeline.execute_command(*words)
+        return list(pipeline.execute())
 
     def renew(self) -> None:
         """See `Links.renew`; a cluster's client asks for the nodes anew by itself."""
@@ -117,6 +133,15 @@ class ClientLinks:
 
     def close(self) -> None:
         """See `Links.close`; the client closes them."""
+
+
+def packed(words: Words) -> bytes:
+    """A command as it is sent: the client's own way, in half its time."""
+    parts = [b"*%d\r\n" % len(words)]
+    for word in words:
+        raw = word if isinstance(word, bytes) else str(word).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(raw), raw))
+    return b"".join(parts)
 
 
 def open_links(client: Any, *, is_plain: bool, links_max: int, wait_ms: int) -> Links:

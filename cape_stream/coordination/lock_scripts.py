@@ -174,7 +174,8 @@ class LockKind:
 
     def keys(self, keys: Keys, tag: str, parts: Sequence[str]) -> list[str]:
         """The keys of a resource."""
-        return [keys.of(tag, part) for part in parts]
+        start = keys.of(tag, "")
+        return [start + part for part in parts]
 
 
 _PAIR = ("held", "readers", "intent", "wake", "fence")

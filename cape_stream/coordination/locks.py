@@ -129,6 +129,11 @@ class Locks:
         if not lease.release():
             lease.check()
 
+    @property
+    def kept(self) -> int:
+        """How many leases are held in memory: those in hand, and some that ended a moment ago."""
+        return len(self._keeper)
+
     def close(self) -> None:
         """Renew nothing any more; what is held ends by itself."""
         self._keeper.close()
@@ -167,6 +172,7 @@ class Locks:
             return store.run(desk.renew(fence, urgent=urgent))
 
         def give_back() -> bool:
+            self._keeper.ended()
             return store.run(desk.release(fence))
 
         lease = Lease(desk.shown, fence, desk.ttl_ms, sent_ms, hold_max_ms, renew, give_back)

@@ -36,7 +36,8 @@ class ValkeySettings:
     ca_file: str | None = None
     """Certificates that the server's is checked against; None: those of the machine."""
     replicas_min: int = 0
-    """Copies an invalidation waits for, at most ``call_timeout_ms``; 0 waits for none."""
+    """Replicas that must have an invalidation before it counts as done, >= 0; not on a cluster.
+    What fewer have within half of ``call_timeout_ms`` raises Retry."""
 
     def __post_init__(self) -> None:
         for name in ("call_timeout_ms", "connect_timeout_ms", "connections_max"):
@@ -44,7 +45,11 @@ class ValkeySettings:
                 raise Fatal(f"valkey.{name} must be > 0, got {getattr(self, name)}")
         if not self.prefix or set("{} \r\n") & set(self.prefix):
             raise Fatal(f"valkey.prefix must be a word without braces, got {self.prefix!r}")
-        Place.of(self.url)
+        place = Place.of(self.url)
+        if self.replicas_min < 0 or (self.replicas_min and place.kind == "cluster"):
+            raise Fatal(
+                f"valkey.replicas_min must be >= 0, and 0 on a cluster: {self.replicas_min}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

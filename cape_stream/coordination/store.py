@@ -10,7 +10,7 @@ from cape_stream.coordination.clients import connect
 from cape_stream.coordination.failures import LINK_ERRORS, code_of, is_link_error, typed
 from cape_stream.coordination.figures import Figures
 from cape_stream.coordination.keys import Keys
-from cape_stream.coordination.links import Links, open_links
+from cape_stream.coordination.links import Links, Words, open_links
 from cape_stream.coordination.scripts import Argument, Call, Steps
 from cape_stream.coordination.settings import Place, ValkeySettings
 from cape_stream.errors import CapeError, Retry
@@ -63,10 +63,31 @@ class Store:
 
     def call(self, call: Call) -> Any:
         """Carry out one call and return its reply: integers, bytes, None, or lists of them."""
+        (reply,) = self._called(call)
+        return reply
+
+    def call_copied(self, call: Call) -> Any:
+        """The same, and wait until ``replicas_min`` replicas have what it wrote.
+
+        Raises:
+            Retry: also when not so many have it in half a call timeout; it is written all the same.
+        """
+        copies_min, wait_ms = self.settings.replicas_min, self.settings.call_timeout_ms // 2
+        if not copies_min:
+            return self.call(call)
+        reply, copies = self._called(call, ("WAIT", copies_min, wait_ms))
+        if copies < copies_min:
+            raise Retry(
+                f"{self.place} has written {call.script.name} to {copies} replicas within"
+                f" {wait_ms} ms, and valkey.replicas_min asks for {copies_min}"
+            )
+        return reply
+
+    def _called(self, call: Call, *more: Words) -> list[Any]:
         if not call.urgent:
             self._breaker.check()
         try:
-            reply = self._repeated(call)
+            replies = self._repeated(call, *more)
         except Exception as error:
             if is_link_error(error):
                 self._breaker.failed()
@@ -74,7 +95,7 @@ class Store:
             raise typed(error, self.place, call.script.name) from error
         self._breaker.succeeded()
         self.figures.add("valkey_calls")
-        return reply
+        return replies
 
     def wait(self, key: str, wait_ms: float) -> bool:
         """Wait until somebody pushes to the list ``key``, and take what was pushed.
@@ -119,17 +140,17 @@ class Store:
         self._client.close()
         self._waiting.close()
 
-    def _repeated(self, call: Call) -> Any:
+    def _repeated(self, call: Call, *more: Words) -> list[Any]:
         links = self._client.links()
         try:
-            return _send(links, call)
+            return _send(links, call, *more)
         except Exception as error:
             # A demoted primary, or a link that broke: look again, and begin with fresh links.
             if code_of(error) != "READONLY" and not was_cut(error):
                 raise
             links.renew()
             self.figures.add("valkey_repeats")
-            return _send(links, call)
+            return _send(links, call, *more)
 
     def _block(self, verb: str, key: str, wait_ms: float, *more: str) -> Any:
         wait_s = f"{max(wait_ms, 1) / 1_000:.3f}"
@@ -146,13 +167,13 @@ class Store:
         return reply
 
 
-def _send(links: Links, call: Call) -> Any:
+def _send(links: Links, call: Call, *more: Words) -> list[Any]:
     try:
-        return links.execute(call.by_digest())
+        return links.execute(call.by_digest(), *more)
     except Exception as error:
         if code_of(error) != "NOSCRIPT":
             raise
-    return links.execute(call.whole())
+    return links.execute(call.whole(), *more)
 
 
 def was_cut(error: BaseException) -> bool:

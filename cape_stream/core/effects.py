@@ -82,5 +82,7 @@ class SchedulerCounters:
     source_behind: int = 0
     """Answers that had less than was promised or seen before; asked again a few times."""
     oversized_events: int = 0
+    crowded_outputs: int = 0
+    """Events done whose output had no room in the subject's row; done anew once there is."""
     vanished_events: int = 0
     """Answers without an event that had been delivered before and has to be tried again."""

@@ -51,7 +51,8 @@ class LambdaPlan:
     fed: tuple[int, ...]
     """Lambdas that take its output, which is kept until they are done with it."""
     affected: tuple[int, ...]
-    """Lambdas that may have new work once this one has done an event, itself first."""
+    """Lambdas that may have new work once this one has done an event: those it takes outputs of,
+    which have room again, itself, and those it gates."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -136,6 +137,7 @@ def _lambda_plans(
     for topology_index, (topology, lambdas) in enumerate(members):
         for entry in lambdas:
             place = places[topology.name, entry.lambda_id]
+            inputs = tuple(places[topology.name, name] for name in entry.inputs)
             yield LambdaPlan(
                 index=place,
                 topology=topology.name,
@@ -152,13 +154,13 @@ def _lambda_plans(
                 retry=topology.retry,
                 quarantine_after=topology.quarantine_after,
                 gates=gates[place],
-                inputs=tuple(places[topology.name, name] for name in entry.inputs),
+                inputs=inputs,
                 fed=tuple(
                     places[topology.name, other.lambda_id]
                     for other in lambdas
                     if entry.lambda_id in other.inputs
                 ),
-                affected=(place, *(later for later in gates if place in gates[later])),
+                affected=(*inputs, place, *(later for later in gates if place in gates[later])),
             )
 
 

@@ -22,7 +22,11 @@ from cape_stream.model.active_row import NEVER_MS, ActiveRow, JobRow, LambdaRow,
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.job import Job
 from cape_stream.model.sequence import NO_CURSOR
-from cape_stream.model.status import FailureClass
+from cape_stream.model.status import ERROR_HEAD_CHARS_MAX, FailureClass
+
+ERROR_BYTES_MAX = 1_000_000
+"""What the error texts of a subject take up in its row together: where many events are put aside,
+less of each is stored. A row has to fit a record, whatever fails how often."""
 
 
 def cursor_info(plan: DomainPlan, subject: SubjectState) -> CursorInfo:
@@ -41,6 +45,7 @@ def active_row(
     plan: DomainPlan, subject: SubjectState, now_ms: int, paused: Collection[str] = ()
 ) -> ActiveRow:
     """``subject`` as it stands at this moment; to be encoded before it goes on."""
+    error_bytes = _error_bytes(subject.parked)
     rows = [
         LambdaRow(
             entry.topology,
@@ -48,7 +53,9 @@ def active_row(
             state.cursor,
             sorted(state.done) if state.done else (),
             [_job_row(record) for record in state.jobs] if state.jobs else (),
-            [_parked_row(*item) for item in state.parked.items()] if state.parked else (),
+            [_parked_row(*item, error_bytes) for item in state.parked.items()]
+            if state.parked
+            else (),
             state.outputs,
             entry.topology in paused,
             *state.fence,
@@ -72,19 +79,29 @@ def _job_row(record: JobRecord) -> JobRow:
     )
 
 
-def _parked_row(sequence: int, parked: Parked) -> ParkedRow:
+def _error_bytes(parked: int) -> int | None:
+    """How much is stored of each error text of so many parked events; None: all of it."""
+    share = ERROR_BYTES_MAX // (2 * max(1, parked))
+    return None if share >= 4 * ERROR_HEAD_CHARS_MAX else share
+
+
+def _parked_row(sequence: int, parked: Parked, error_bytes: int | None) -> ParkedRow:
     return ParkedRow(
         sequence,
         parked.attempts,
         parked.charged,
         parked.due_ms,
         parked.failure_class or "",
-        parked.first_error,
-        parked.last_error,
+        _head(parked.first_error, error_bytes),
+        _head(parked.last_error, error_bytes),
         parked.first_ms,
         parked.last_ms,
         parked.epoch,
     )
+
+
+def _head(text: str, bytes_max: int | None) -> str:
+    return text if bytes_max is None else text.encode()[:bytes_max].decode(errors="ignore")
 
 
 def stored_cursors(plan: DomainPlan, row: ActiveRow) -> list[int]:

@@ -4,9 +4,15 @@ A success is a fact: it counts by (subject, topology, lambda, sequence id), what
 the job. A failure counts only for the attempt that is out.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 
-from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState, Parked
+from cape_stream.core.inflight.lambda_state import (
+    JobRecord,
+    LambdaState,
+    Parked,
+    output_bytes,
+)
 from cape_stream.core.inflight.state import InflightState
 from cape_stream.core.inflight.subject import SubjectState
 from cape_stream.core.job_ids import NO_JOB, job_age
@@ -17,6 +23,13 @@ from cape_stream.model.status import EventFailure, FailureClass, JobStatus, Stat
 
 NO_RESULT = "the handler gave no result for this event"
 TIMED_OUT = "no status within the timeout"
+NO_ROOM = "no room for its output before the lambdas that take it have done what they have"
+NO_ROOM_WAIT_MS = 60_000
+"""When an event whose output had no room is done anew at the latest."""
+SUBJECT_OUTPUT_BYTES_MAX = 3_000_000
+"""What the outputs of a subject may take up together. They are kept in its row, which has to fit
+the largest record of the changelog (`topics/changelog.toml`) beside errors and sequence ids: a
+row that does not fit stops every commit of its dispatcher."""
 
 
 class Settler:
@@ -44,6 +57,8 @@ class Settler:
             valve.breaker.on_no_news(record.issued_ms)
         elif not any_done:
             self._note_failure(record, now_ms)
+        if plan.fed and status.outputs:
+            status = self._with_room(record, plan, state, status)
         if not status.failures and list(status.done) == record.sequences:
             self._finish(record.subject, plan, state, record.sequences, status)
             counters.jobs_done += 1
@@ -78,6 +93,40 @@ class Settler:
             excused = excused or plan.ordered
         counters.jobs_done += not handed_back and len(done) == len(known)
         self._finish(record.subject, plan, state, sorted(done), status)
+
+    def _with_room(
+        self, record: JobRecord, plan: LambdaPlan, state: LambdaState, status: JobStatus
+    ) -> JobStatus:
+        """The status, where an event whose output has no room has to be done anew."""
+        crowded = self._crowded(record.subject, state, sorted(status.done), status)
+        if not crowded:
+            return status
+        first = min(crowded)
+        if plan.ordered:
+            crowded = {sequence for sequence in status.done if sequence >= first}
+        self._inflight.counters.crowded_outputs += len(crowded)
+        failures = [
+            EventFailure(sequence, FailureClass.TRANSIENT, NO_ROOM, NO_ROOM_WAIT_MS)
+            for sequence in ([first] if plan.ordered else sorted(crowded))
+        ]
+        done = [sequence for sequence in status.done if sequence not in crowded]
+        return replace(status, done=done, failures=[*status.failures, *failures])
+
+    def _crowded(
+        self, subject: SubjectState, state: LambdaState, done: Iterable[int], status: JobStatus
+    ) -> set[int]:
+        """Events whose outputs have no room. One has: nobody waits for more room than all."""
+        kept = sum(each.output_bytes for each in subject.lambdas)
+        is_first = not state.outputs
+        crowded: set[int] = set()
+        for sequence in done:
+            size = output_bytes(status.outputs.get(sequence))
+            if size and kept + size > SUBJECT_OUTPUT_BYTES_MAX and not is_first:
+                crowded.add(sequence)
+            elif size:
+                kept += size
+                is_first = False
+        return crowded
 
     def expire(self, record: JobRecord, now_ms: int) -> None:
         """The job's time is up: the same as a status that says so for every event."""
@@ -117,10 +166,12 @@ class Settler:
         if state.fence != NO_JOB and job_age(status.job_id) <= state.fence:
             counters.ignored_successes += len(status.done)
             return
+        crowded = self._crowded(subject, state, status.done, status) if plan.fed else ()
+        token = (status.epoch, status.attempt)
         for sequence in status.done:
             if state.has_done(sequence):
                 counters.repeated_events += 1
-            elif self._takes(subject, plan, state, sequence, (status.epoch, status.attempt)):
+            elif sequence not in crowded and self._takes(subject, plan, state, sequence, token):
                 taken.append(sequence)
             else:
                 counters.ignored_successes += 1
@@ -187,6 +238,8 @@ class Settler:
             fed = [subject.lambdas[other] for other in self._plan.lambdas[place].fed]
             outputs = source.outputs
             source.drop_outputs([q for q in outputs if all(state.has_done(q) for state in fed)])
+            if source.parked and not source.is_full:
+                _make_crowded_due(source)
 
     def _note_failure(self, record: JobRecord, now_ms: int) -> None:
         """Nothing of the job got done: tell the breaker of its lambda."""
@@ -209,8 +262,10 @@ class Settler:
         if failure is not None:
             self._inflight.counters.events_failed += 1
             _remember(parked, failure, now_ms)
-            if not self._inflight.valves[plan.index].breaker.is_closed:
-                # Nobody gets this done now: it waits for the breaker, and spends no attempt.
+            is_open = not self._inflight.valves[plan.index].breaker.is_closed
+            if is_open or failure.error == NO_ROOM:
+                # Nobody gets this done now: it waits for the breaker or for room, and spends no
+                # attempt.
                 parked.due_ms += failure.retry_after_ms or 0
                 self._inflight.park(record.subject, state, sequence, parked)
                 return
@@ -233,6 +288,13 @@ def _carried(record: JobRecord, sequence: int, now_ms: int) -> Parked:
     if record.carried is not None:
         return record.carried[sequence]
     return Parked(record.attempt - 1, record.charged, now_ms)
+
+
+def _make_crowded_due(state: LambdaState) -> None:
+    """There is room again: what had none goes out with the next jobs."""
+    for parked in state.parked.values():
+        if parked.last_error == NO_ROOM and parked.due_ms != NEVER_MS:
+            parked.due_ms = 0
 
 
 def _remember(parked: Parked, failure: EventFailure, now_ms: int) -> None:

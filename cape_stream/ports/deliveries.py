@@ -45,7 +45,10 @@ class ReputationSignal:
 
 
 class DeliveryStore(Protocol):
-    """Keeps them; a repeat changes nothing. Every method raises Retry when the store is away."""
+    """Keeps them, for all processes of a fleet; a repeat changes nothing, whoever brings it.
+
+    Every method raises Retry when the store is away.
+    """
 
     async def record(self, events: Sequence[DeliveryEvent]) -> int:
         """Store what is new, in one step; how many were."""
@@ -57,4 +60,8 @@ class DeliveryStore(Protocol):
 
     async def newest_signals(self, account: str | None = None) -> list[ReputationSignal]:
         """The newest signal of each alarm of the account; None: of every account."""
+        ...
+
+    async def history(self, message_id: str) -> list[DeliveryEvent]:
+        """What is known of one mail, by time; empty if nothing is."""
         ...

@@ -7,6 +7,13 @@ from typing import Protocol
 from cape_stream.model.request import EventPage, EventQuery, QueryFault
 
 
+class NotAskedError(Exception):
+    """The source was not asked, because others ask it as much as it bears: ask again soon.
+
+    It says nothing about the source or the queries, and nothing is learned from it.
+    """
+
+
 @dataclass(slots=True)
 class Changes:
     """Subjects that may have news since a watermark."""
@@ -31,7 +38,8 @@ class EventSource(Protocol):
         """One answer per query, in the same order.
 
         Raises:
-            Any exception: the whole call failed; each query is asked again, alone and later.
+            NotAskedError: nobody was asked; all of them are asked again as they are.
+            Any other exception: the whole call failed; each query is asked again, alone and later.
         """
         ...
 

@@ -13,8 +13,6 @@ import msgspec
 
 from cape_stream.errors import Reject
 
-MESSAGE_KIND = "message"
-"""Kind of what an app publishes without saying otherwise."""
 LAST_CHUNK = b"0\r\n\r\n"
 
 

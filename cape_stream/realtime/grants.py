@@ -15,6 +15,7 @@ import msgspec
 
 from cape_stream.errors import Reject
 from cape_stream.ports.channels import GrantKey, Realm
+from cape_stream.ports.contexts import PublishBounds
 from cape_stream.realtime.keys import GrantKeys
 from cape_stream.realtime.naming import check_channel, check_channels, check_holder, check_kind
 from cape_stream.realtime.settings import GRANT_LIFE_MS_MAX
@@ -24,19 +25,6 @@ TOKEN_CHARACTERS_MAX = 6_000
 CLIENT_PUBLISH_BYTES_MAX = 4_096
 CLIENT_PUBLISHES_PER_S_MAX = 60
 KINDS_MAX = 8
-
-
-class PublishBounds(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a client may publish: ephemeral signals, such as cursors and typing, and no more."""
-
-    channels: tuple[str, ...]
-    """Where; each must be a channel of the grant."""
-    kinds: tuple[str, ...] = ("signal",)
-    """Which kinds of messages, 1 to 8; `message`, the kind of the app's own, is not among them."""
-    bytes_max: int = 512
-    """Of one signal as JSON, 1 to 4,096."""
-    per_s: int = 10
-    """Signals a second, over all connections of the grant, 1 to 60."""
 
 
 class Refusal(StrEnum):

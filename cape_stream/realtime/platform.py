@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from cape_stream.ports.channels import ChannelWriter, Realm, Revocation
-from cape_stream.realtime.context import MintedGrant, wall_clock_ms
-from cape_stream.realtime.framing import MESSAGE_KIND, message_body
+from cape_stream.ports.contexts import MESSAGE_KIND, MintedGrant
+from cape_stream.realtime.context import wall_clock_ms
+from cape_stream.realtime.framing import message_body
 from cape_stream.realtime.grants import new_grant, sign
 from cape_stream.realtime.keys import GrantKeys
 from cape_stream.realtime.naming import check_channel, check_kind

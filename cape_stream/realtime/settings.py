@@ -1,14 +1,16 @@
 """What may be set of the realtime channel; every field says its unit and its reason."""
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from cape_stream.ports.channels import Retention
+from cape_stream.ports.contexts import GRANT_LIFE
 
 PLATFORM_NAME = "cape:platform"
 """Environment and app of the platform's own channels; no execution runs in it."""
 DEFAULT_URL = "valkey://127.0.0.1:6379/0"
-GRANT_LIFE_MS = 900_000
-"""Default life of a grant: 15 minutes."""
+GRANT_LIFE_MS = GRANT_LIFE // timedelta(milliseconds=1)
+"""Default life of a grant."""
 GRANT_LIFE_MS_MAX = 3_600_000
 """No grant lives longer, whatever its minter asks for: 1 hour."""
 

@@ -12,6 +12,7 @@ from cape_stream.ports.log import TopicPartition
 from cape_stream.roles.admin_settings import AdminSettings
 from cape_stream.roles.auditing import Auditor, Ledger
 from cape_stream.roles.backends import Backend
+from cape_stream.roles.live_tail import LiveTail, NoTail, open_tail
 from cape_stream.roles.orders import carry_out, entry_as_fields, operation_of
 from cape_stream.runtime.inspecting import (
     Here,
@@ -42,6 +43,7 @@ class Admin:
         self._settings = settings
         self.inspector = Inspector()
         self._server: HttpServer | None = None
+        self._tail: LiveTail = NoTail()
 
     def start(self) -> None:
         """Listen, if a port is set; raises Fatal when it cannot be had."""
@@ -61,6 +63,7 @@ class Admin:
                 audit=self.audit,
                 order=self.order,
             )
+            self._tail = open_tail(self._app.name)
             app = admin_app(calls, self._settings.token or None)
             self._server = HttpServer(app, self._settings.host, self._settings.port)
 
@@ -69,6 +72,7 @@ class Admin:
         if self._server is not None:
             self._server.stop()
             self._server = None
+            self._tail.close()
 
     def explain(self, domain: str, subject: str) -> Answer:
         """Why a subject waits."""
@@ -122,7 +126,8 @@ class Admin:
     def order(self, fields: Mapping[str, Any]) -> Iterable[Answer]:
         """Carry an order out, wherever its subject is."""
         operation = operation_of(self._app, fields, self._backend.clock.now_ms())
-        entries = carry_out(self._app, self._backend, [operation], self._settings.timeout_ms)
+        timeout_ms = self._settings.timeout_ms
+        entries = carry_out(self._app, self._backend, [operation], timeout_ms, self._tail)
         return map(entry_as_fields, entries)
 
     def _ask(self, steps: Callable[[Here, int], Steps]) -> list[Answer]:

@@ -13,6 +13,7 @@ from cape_stream.roles.backends import Backend, StoppedError, member_name, open_
 from cape_stream.roles.partition_view import open_view
 from cape_stream.roles.partitions import PartitionWatch, check_counts
 from cape_stream.roles.settings import Settings
+from cape_stream.roles.source_limits import SourceLimits
 from cape_stream.runtime.dispatching import DispatchProcessor, Routing, dispatcher_factory
 from cape_stream.runtime.lifecycle import TaskState
 from cape_stream.runtime.loop import Backgrounds, Engine
@@ -45,7 +46,8 @@ class DispatcherPart:
         self._app = app
         self._backend = backend
         self._settings = settings
-        self._groups = task_groups(app, backend, settings)
+        self._limits = SourceLimits(app.name, settings.engine)
+        self._groups = task_groups(app, backend, settings, self._limits)
         self._stopping = threading.Event()
         self._engine: Engine | None = None
         self._admin = Admin(app, backend, settings.admin)
@@ -72,6 +74,7 @@ class DispatcherPart:
         finally:
             self._admin.stop()
             table.close()
+            self._limits.close()
 
     def stop(self) -> None:
         """See `Part.stop`."""
@@ -142,8 +145,16 @@ def _owned(engine: Engine) -> list[str]:
     return [task.name for task in list(engine.assignment.tasks.values())]
 
 
-def task_groups(app: App, backend: Backend, settings: Settings) -> list[TaskGroup]:
+def task_groups(
+    app: App, backend: Backend, settings: Settings, limits: SourceLimits
+) -> list[TaskGroup]:
     """One group of tasks a domain.
+
+    Args:
+        app: whose domains.
+        backend: how records are written.
+        settings: of the scheduler.
+        limits: within which the domains' sources are asked.
 
     Raises:
         Fatal: the App cannot work; the message says what to change in it.
@@ -167,7 +178,7 @@ def task_groups(app: App, backend: Backend, settings: Settings) -> list[TaskGrou
                 replayed_first=(statuses,),
                 always_open=(names.operations(spec.name),),
                 outputs=names.job_topics(queues),
-                source=app.domains[spec.name].source,
+                source=limits.around(spec.name, app.domains[spec.name].source),
             )
         )
     return groups
@@ -208,4 +219,5 @@ def _figures(engine: Engine) -> Mapping[str, int]:
             each.counters.failed_calls + each.counters.timed_out_calls for each in sources
         ),
         "sources_down": sum(each.state is not SourceState.CLOSED for each in sources),
+        "dead_letters": sum(each.counters()["dead_letters"] for each in processors),
     }

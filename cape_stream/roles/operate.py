@@ -2,16 +2,17 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from cape_stream.errors import Fatal, Reject
-from cape_stream.model.operation import AuditEntry, Operation, Outcome
+from cape_stream.model.operation import Operation, Outcome
 from cape_stream.model.subject import BadSubjectError, check_subject
 from cape_stream.ports.source import EventSource
 from cape_stream.roles.asking import AdminClient, all_of, members, owner
 from cape_stream.roles.backends import Backend
+from cape_stream.roles.live_tail import open_tail
 from cape_stream.roles.orders import carry_out, entry_as_fields, new_operation
 from cape_stream.roles.settings import Settings
 from cape_stream.sdk.app import App
@@ -206,7 +207,11 @@ class Operator:
         if self._backend is None:
             raise Fatal("name a Kafka with --kafka, or a dispatcher with --admin http://HOST:PORT")
         timeout_ms = self._settings.admin.timeout_ms
-        entries: Sequence[AuditEntry] = carry_out(self._app, self._backend, operations, timeout_ms)
+        tail = open_tail(self._app.name)
+        try:
+            entries = carry_out(self._app, self._backend, operations, timeout_ms, tail)
+        finally:
+            tail.close()
         yield from map(entry_as_fields, entries)
 
     def _members(self, domain: str) -> list[AdminClient]:

@@ -3,8 +3,9 @@ audit topic."""
 
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import islice
 from typing import Any
 
 from cape_stream.errors import Corrupt, Fatal, Reject, Retry
@@ -19,6 +20,7 @@ from cape_stream.model.sequence import NO_CURSOR, BadSequenceError, check_sequen
 from cape_stream.model.subject import BadSubjectError, check_subject, partition_of
 from cape_stream.ports.log import Producer, Reader, TopicPartition
 from cape_stream.roles.backends import Backend
+from cape_stream.roles.live_tail import LiveTail
 from cape_stream.sdk.app import App
 
 LOOK_S = 0.05
@@ -89,10 +91,17 @@ def operation_of(app: App, fields: Mapping[str, Any], now_ms: int) -> Operation:
 
 
 def carry_out(
-    app: App, backend: Backend, operations: Iterable[Operation], timeout_ms: int
+    app: App, backend: Backend, operations: Iterable[Operation], timeout_ms: int, tail: LiveTail
 ) -> list[AuditEntry]:
     """Send orders and wait for what becomes of them: one entry for each about a subject, one a
     partition for each about a topology.
+
+    Args:
+        app: whose subjects or topologies they are about.
+        backend: the log they go through.
+        operations: sent a thousand at a time.
+        timeout_ms: how long each thousand may take.
+        tail: where what came of them is shown as well.
 
     Raises:
         Reject: an order is none; nothing after it was sent.
@@ -102,14 +111,10 @@ def carry_out(
     producer, reader = backend.log.producer(), backend.log.reader()
     entries: list[AuditEntry] = []
     try:
-        waiting: list[Operation] = []
-        for operation in operations:
-            waiting.append(operation)
-            if len(waiting) == AT_ONCE_MAX:
-                entries += _send_and_wait(app, backend, producer, reader, waiting, timeout_ms)
-                waiting = []
-        if waiting:
-            entries += _send_and_wait(app, backend, producer, reader, waiting, timeout_ms)
+        for waiting in _batches(operations):
+            found = _send_and_wait(app, backend, producer, reader, waiting, timeout_ms)
+            tail.show(map(as_event, found))
+            entries += found
     finally:
         producer.close()
         reader.close()
@@ -123,9 +128,20 @@ def entry_as_fields(entry: AuditEntry) -> dict[str, Any]:
     return order | fields
 
 
+def as_event(entry: AuditEntry) -> dict[str, Any]:
+    """An audit entry as the live tail shows it."""
+    return {"event": f"order {entry.outcome.value}", **entry_as_fields(entry)}
+
+
 def _check_known(what: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
         raise Reject(f"there is no {what} {value!r}; known: {', '.join(known)}")
+
+
+def _batches(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
+    left = iter(operations)
+    while batch := list(islice(left, AT_ONCE_MAX)):
+        yield batch
 
 
 def _send_and_wait(

@@ -2,29 +2,16 @@
 
 import asyncio
 import logging
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
-from cape_stream.adapters.local import (
-    LocalLimit,
-    MemoryResults,
-    SqliteDeliveries,
-    SqliteProgress,
-)
 from cape_stream.adapters.sqs.identity import StsIdentity
-from cape_stream.adapters.sqs.mailer import SesMailer
-from cape_stream.adapters.sqs.object_store import S3ObjectStore
 from cape_stream.adapters.sqs.server import SqsServer
-from cape_stream.coordination.async_store import AsyncStore
-from cape_stream.coordination.limits import AsyncLimit
-from cape_stream.coordination.settings import ValkeySettings
 from cape_stream.errors import Fatal, Retry
 from cape_stream.ports.identity import Identity
 from cape_stream.ports.queue import QueueServer
@@ -38,18 +25,16 @@ from cape_stream.queues.messages.ses_reputation import SesReputationHandler
 from cape_stream.queues.processor import Processor
 from cape_stream.queues.settings import LaneSettings, ProcessorSettings
 from cape_stream.roles.backends import open_backend
-from cape_stream.roles.fleet_valkey import ValkeyProgress, ValkeyResults
+from cape_stream.roles.executions import Executions
+from cape_stream.roles.fleet_services import fleet_services
 from cape_stream.roles.gauge_server import serve_gauges
 from cape_stream.roles.settings import Settings
 from cape_stream.roles.sqs_jobs import StatusSender, jobs_handler
-from cape_stream.roles.valkey import URL_VARIABLE
 from cape_stream.runtime.steady import SteadyClock
+from cape_stream.runtime.worker_handler import Executor
 from cape_stream.sdk.app import App
 
-FOLDER = "queues"
 RETRY_S = 2.0
-MAIL = "ses"
-"""Name of the limit that all who send mail share."""
 LEAVE_S = 0.5
 """How long what is left at the end may take to end."""
 LOOK_S = 5.0
@@ -86,12 +71,15 @@ def serve_jobs(pool: Pool, equipment: Equipment, settings: Settings, app: App) -
     """
 
     async def whole() -> DrainReport:
+        executions = Executions(app, realtime=settings.realtime)
+        handlers = executions.handlers(Executor.THREAD)
         sender = StatusSender(app, backend)
         try:
-            equipped = replace(equipment, jobs=jobs_handler(app, backend, sender))
+            equipped = replace(equipment, jobs=jobs_handler(handlers, backend, sender))
             return await _serve(pool, equipped, settings)
         finally:
             await asyncio.to_thread(sender.close)
+            executions.close()
 
     with open_backend("kafka", settings) as backend:
         return _run(whole())
@@ -145,50 +133,22 @@ async def opened(
 ) -> AsyncIterator[FleetWorker | None]:
     """A worker that is ready to run; None if it was stopped while it waited for SQS."""
     server = SqsServer(settings.sqs)
-    folder = Path(settings.process.data_dir) / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    progress = SqliteProgress(folder / "progress.db")
-    deliveries = SqliteDeliveries(folder / "deliveries.db")
-    mailer, objects = SesMailer(settings.sqs), S3ObjectStore(settings.sqs)
-    services = Services(
-        results=MemoryResults(),
-        progress=progress,
-        deliveries=deliveries,
-        mail_limit=LocalLimit(MAIL),
-        mailer=mailer,
-        objects=objects,
-    )
-    store = _shared_store()
-    if store is not None:
-        services.results, services.progress = ValkeyResults(store), ValkeyProgress(store)
-        services.mail_limit = AsyncLimit(store, MAIL)
     try:
-        clock = SteadyClock()
-        restoring = SesReputationHandler(deliveries, services.mail_limit).restore
-        await patiently(restoring, stopping)
-        specs = await allowed(pool, settings, StsIdentity(settings.sqs), stopping)
-        lanes = await open_lanes(specs, server, equipment, services, settings, stopping)
-        if stopping.is_set():
-            yield None
-            return
-        processor = Processor(lanes, settings.processor, clock, interruptions=services.progress)
-        gauges = Gauges(processor, clock.now_ms)
-        with serve_gauges(settings.processor, lambda: gauges.text):
-            yield FleetWorker(processor, gauges)
+        async with fleet_services(settings) as services:
+            clock = SteadyClock()
+            paused = SesReputationHandler(services.deliveries, services.mail_limit)
+            await patiently(paused.restore, stopping)
+            specs = await allowed(pool, settings, StsIdentity(settings.sqs), stopping)
+            lanes = await open_lanes(specs, server, equipment, services, settings, stopping)
+            if stopping.is_set():
+                yield None
+                return
+            processor = Processor(lanes, settings.processor, clock, interruptions=services.progress)
+            gauges = Gauges(processor, clock.now_ms)
+            with serve_gauges(settings.processor, lambda: gauges.text):
+                yield FleetWorker(processor, gauges)
     finally:
-        for each in (server, mailer, objects):
-            await each.close()
-        progress.close()
-        deliveries.close()
-        if store is not None:
-            await store.close()
-
-
-def _shared_store() -> AsyncStore | None:
-    """The Valkey that the fleet shares, if the environment names one; its URL may hold a password,
-    so it is no setting."""
-    url = os.environ.get(URL_VARIABLE)
-    return AsyncStore(ValkeySettings(url=url)) if url else None
+        await server.close()
 
 
 async def allowed(
@@ -255,8 +215,8 @@ def lane_settings(own: LaneSettings, all_lanes: ProcessorSettings) -> LaneSettin
 
 
 async def patiently(call: Callable[[], Awaitable[T]], stopping: asyncio.Event) -> T | None:
-    """Result of a call, repeated while SQS is away or refuses our credentials, which is said;
-    None when we are told to stop."""
+    """Result of a call, repeated while SQS or the database is away or refuses our credentials,
+    which is said; None when we are told to stop."""
     said = ""
     while not stopping.is_set():
         try:
@@ -264,7 +224,7 @@ async def patiently(call: Callable[[], Awaitable[T]], stopping: asyncio.Event) -
         except Retry as error:
             if error.reason != said:
                 said = error.reason
-                logger.warning("waiting for SQS: %s", said)
+                logger.warning("not ready, trying on: %s", said)
             with suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), RETRY_S)
     return None

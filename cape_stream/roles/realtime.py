@@ -1,6 +1,5 @@
-"""`cape realtime` and `cape ws`: stream servers on Valkey, and contexts for executions."""
+"""`cape realtime` and `cape ws`: stream servers on Valkey."""
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,31 +9,17 @@ from cape_stream.coordination.credentials import AsyncValkeyHookTokens
 from cape_stream.coordination.settings import ValkeySettings
 from cape_stream.errors import Fatal
 from cape_stream.ports.channels import ChannelFeed
-from cape_stream.ports.credentials import HookTokens
 from cape_stream.realtime.calls import CallServer
-from cape_stream.realtime.context import RealtimeContext
 from cape_stream.realtime.keys import GrantKeys, rotate
 from cape_stream.realtime.server import StreamServer
 from cape_stream.realtime.serving import serve
-from cape_stream.realtime.settings import DEFAULT_URL, RealtimeSettings
+from cape_stream.realtime.settings import RealtimeSettings
 from cape_stream.realtime.valkey_feed import ValkeyChannelFeed
-from cape_stream.realtime.valkey_writer import ValkeyChannelWriter, client_url
+from cape_stream.roles.contexts import store_url
 
-URL_VARIABLE = "CAPE_VALKEY_URL"
 WORKER_TOKEN_CHARACTERS_MIN = 32
 DESCRIPTORS_BESIDE = 64
 """Files a process has open beside its connections."""
-
-
-def store_url(settings: RealtimeSettings) -> str:
-    """Where histories are: as set, else as the environment says, else this machine.
-
-    Raises:
-        Fatal: it is no address the channel store can have.
-    """
-    found = settings.valkey_url or os.environ.get(URL_VARIABLE, "") or DEFAULT_URL
-    client_url(found)
-    return found
 
 
 def serve_streams(settings: RealtimeSettings) -> None:
@@ -84,17 +69,6 @@ def rotate_keys(settings: RealtimeSettings) -> str:
         f"{settings.keys_file}: {name} signs from now on, two older keys still verify;"
         " rotate at most once an hour, and give the file to every machine that mints or streams"
     )
-
-
-def contexts(settings: RealtimeSettings, tokens: HookTokens) -> Callable[[str], RealtimeContext]:
-    """What gives each execution its context, by its hook token; one writer serves them all.
-
-    Raises:
-        Fatal: the keys cannot be had.
-    """
-    keys = GrantKeys.from_file(settings.keys_file)
-    writer = ValkeyChannelWriter(store_url(settings), settings.retention, settings.store_timeout_ms)
-    return lambda hook_token: RealtimeContext(hook_token, tokens, writer, keys, settings)
 
 
 def worker_token(path: str) -> str:

@@ -5,8 +5,9 @@ Statuses of jobs that end together share one flush.
 """
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cape_stream.errors import Reject, Retry
 from cape_stream.model.job import Job
@@ -89,13 +90,9 @@ class StatusSender:
 class AppJobRunner:
     """Implements `JobRunner` with the handlers of an App."""
 
-    app: App
+    handlers: Mapping[HandlerKey, JobHandler]
     backend: Backend
     sender: StatusSender
-    handlers: dict[HandlerKey, JobHandler] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.handlers = self.app.job_handlers()
 
     async def run(self, job: Job, remaining_ms: int) -> None:
         """See `JobRunner.run`."""
@@ -131,6 +128,8 @@ class AppJobRunner:
                 await self.sender.send(bare_status(job, StatusKind.HEARTBEAT, queued_ms))
 
 
-def jobs_handler(app: App, backend: Backend, sender: StatusSender) -> JobsHandler:
+def jobs_handler(
+    handlers: Mapping[HandlerKey, JobHandler], backend: Backend, sender: StatusSender
+) -> JobsHandler:
     """The handler of the jobs queue for an App."""
-    return JobsHandler(backend.codec, AppJobRunner(app, backend, sender))
+    return JobsHandler(backend.codec, AppJobRunner(handlers, backend, sender))

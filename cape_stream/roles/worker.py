@@ -31,6 +31,7 @@ class WorkerPart:
         self._app = app
         self._backend = backend
         self._worker_settings = settings.worker(app.queues)
+        self._realtime = settings.realtime
         self._stopping = threading.Event()
         self._worker: Worker | None = None
 
@@ -45,7 +46,8 @@ class WorkerPart:
             )
         except StoppedError:
             return
-        claims, executions = open_claims(self._worker_settings), Executions(app)
+        claims = open_claims(self._worker_settings)
+        executions = Executions(app, realtime=self._realtime)
         try:
             self._serve(claims, executions)
         finally:

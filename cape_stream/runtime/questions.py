@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from cape_stream.model.request import EventQuery, QueryFault
 from cape_stream.ports.background import Background
-from cape_stream.ports.source import EventSource
+from cape_stream.ports.source import EventSource, NotAskedError
 from cape_stream.runtime.settings import EngineSettings
 from cape_stream.runtime.source_calls import Answer, Asked, Call, Fetch, checked
 from cape_stream.runtime.source_pacing import ConcurrencyLimit, SourceBreaker, SourceState
@@ -41,6 +41,8 @@ class SourceCounters:
     """Answered, but so late that fewer calls go out at a time."""
     probes: int = 0
     """Calls to see whether a source that was down is back."""
+    not_asked: int = 0
+    """Calls that never reached the source, because others asked it as much as it bears."""
 
 
 class SourceStanding(NamedTuple):
@@ -219,6 +221,9 @@ class Questions:
     def _collect(self, call: Call, now_ms: int) -> list[tuple[Asked, Answer]]:
         try:
             answers = list(call.pending.result())
+        except NotAskedError:
+            self._ask_again(call, now_ms)
+            return []
         except Exception as error:  # noqa: BLE001  # foreign code may raise anything
             self.counters.failed_calls += 1
             return self._give_up(call, f"{type(error).__name__}: {error}", now_ms)
@@ -231,6 +236,14 @@ class Questions:
             (asked, checked(asked[1], answer))
             for asked, answer in zip(call.asked, answers, strict=True)
         ]
+
+    def _ask_again(self, call: Call, now_ms: int) -> None:
+        """The call never left: its queries are the first of the next one."""
+        self.counters.not_asked += 1
+        queue = self._alone if call.is_alone else self._waiting
+        queue.extendleft(reversed(call.asked))
+        if call.is_probe:
+            self.breaker.probe_withdrawn(now_ms)
 
     def _learn_from_success(self, call: Call, now_ms: int) -> None:
         self.breaker.answered()

@@ -123,6 +123,12 @@ class SourceBreaker:
         if self.state is SourceState.HALF_OPEN:
             self._open(now_ms)
 
+    def probe_withdrawn(self, now_ms: int) -> None:
+        """That call never reached the source: another one may leave at once."""
+        if self.state is SourceState.HALF_OPEN:
+            self.state = SourceState.OPEN
+            self.opens_until_ms = now_ms
+
     def _open(self, now_ms: int) -> None:
         """The time it opens at is the salt, so members that see one outage spread."""
         self.state = SourceState.OPEN

@@ -1,6 +1,7 @@
 """What users import: App, Domain, Topology and handlers, batches with results, and the Pinger."""
 
 from cape_stream.model.topology import RetrySpec
+from cape_stream.ports.contexts import Context, MintedGrant, PublishBounds
 from cape_stream.sdk.app import App, Domain
 from cape_stream.sdk.batch import Batch, Event, EventResult, FencingToken
 from cape_stream.sdk.declaration import DeclarationError
@@ -18,6 +19,7 @@ from cape_stream.sdk.topology import Topology
 __all__ = [
     "App",
     "Batch",
+    "Context",
     "DeclarationError",
     "Domain",
     "Event",
@@ -25,8 +27,10 @@ __all__ = [
     "FencingToken",
     "HandlerMisuseError",
     "Invalid",
+    "MintedGrant",
     "Permanent",
     "Pinger",
+    "PublishBounds",
     "RetrySpec",
     "Throttled",
     "Topology",

@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 from cape_stream.model.topic_names import TopicNames
 from cape_stream.model.topology import DomainSpec, Ordering, RetrySpec
+from cape_stream.ports.contexts import ContextSource
 from cape_stream.ports.source import EventSource
 from cape_stream.runtime.worker_handler import HandlerKey, JobHandler
 from cape_stream.sdk.declaration import (
@@ -74,6 +75,16 @@ class App:
             sorted({each.queue for d in specs for t in d.topologies for each in t.lambdas})
         )
 
+    @property
+    def context_takers(self) -> tuple[HandlerKey, ...]:
+        """Handlers that take a context, in the order of declaration."""
+        return tuple(
+            HandlerKey(domain.name, topology.name, lambda_id)
+            for domain in self._domains.values()
+            for topology in domain.topologies.values()
+            for lambda_id in topology.context_takers
+        )
+
     def domain_specs(self) -> tuple[DomainSpec, ...]:
         """Everything declared, as plain data, for the dispatcher.
 
@@ -84,13 +95,20 @@ class App:
             raise DeclarationError(f"App {self.name!r} has no domain: call app.domain(...)")
         return tuple(domain.spec() for domain in self._domains.values())
 
-    def job_handlers(self) -> dict[HandlerKey, JobHandler]:
-        """Every handler, for a worker."""
+    def job_handlers(self, contexts: ContextSource | None = None) -> dict[HandlerKey, JobHandler]:
+        """Every handler, for a worker.
+
+        Args:
+            contexts: gives the running execution's context to handlers that take one.
+
+        Raises:
+            DeclarationError: a handler takes a context, and there are none here.
+        """
         return {
             HandlerKey(domain.name, topology.name, lambda_id): handler
             for domain in self._domains.values()
             for topology in domain.topologies.values()
-            for lambda_id, handler in topology.bound_handlers().items()
+            for lambda_id, handler in topology.bound_handlers(contexts).items()
         }
 
 

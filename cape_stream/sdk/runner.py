@@ -10,20 +10,33 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from inspect import isawaitable
+from typing import Any, Protocol
 
 from cape_stream.model.job import Job
 from cape_stream.model.topology import LambdaSpec
 from cape_stream.ports.clock import Clock
+from cape_stream.ports.contexts import Context, ContextSource
 from cape_stream.runtime.worker_handler import Executor, JobOutcome
 from cape_stream.sdk.batch import Batch, EventResult
 from cape_stream.sdk.failures import HandlerMisuseError
 from cape_stream.sdk.tally import Tally, TallyRules, shorten
 
-HandlerFunction = Callable[
-    [Batch],
-    Iterator[EventResult] | list[EventResult] | Awaitable[None] | AsyncIterator[EventResult] | None,
-]
-"""Every shape a handler may have: function, generator, async function, async generator."""
+Answer = (
+    Iterator[EventResult] | list[EventResult] | Awaitable[None] | AsyncIterator[EventResult] | None
+)
+
+
+class ContextHandler(Protocol):
+    """A handler that takes a context."""
+
+    def __call__(self, batch: Batch, /, *, ctx: Context) -> Answer:
+        """Work on a batch; `ctx` may be a positional parameter, too."""
+        ...
+
+
+HandlerFunction = Callable[[Batch], Answer] | ContextHandler
+"""Every shape a handler may have: function, generator, async function, async generator; each of
+them may take a context beside the batch."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -35,6 +48,8 @@ class BoundHandler:
     rules: TallyRules
     is_async: bool
     executor: Executor | None = None
+    contexts: ContextSource | None = None
+    """Where its `ctx` comes from; None if it takes none."""
 
     @property
     def stops_at_failure(self) -> bool:
@@ -45,7 +60,7 @@ class BoundHandler:
         """Run a synchronous handler to its end."""
         batch = Batch(job, clock, deadline_ms, self.spec.inputs)
         with Tally(job, batch, self.rules) as tally:
-            returned = self.function(batch)
+            returned = self._called(batch)
             if returned is None:
                 return _all_done(job)
             _drive(returned, tally)
@@ -56,7 +71,7 @@ class BoundHandler:
         batch = Batch(job, clock, deadline_ms, self.spec.inputs)
         with Tally(job, batch, self.rules) as tally:
             try:
-                returned: object = self.function(batch)
+                returned = self._called(batch)
                 if isawaitable(returned):
                     returned = await returned
                 if returned is None:
@@ -71,6 +86,10 @@ class BoundHandler:
                     raise
                 tally.crash(error)
         return tally.outcome()
+
+    def _called(self, batch: Batch) -> object:
+        function: Callable[..., Any] = self.function
+        return function(batch) if self.contexts is None else function(batch, ctx=self.contexts())
 
 
 def _all_done(job: Job) -> JobOutcome:

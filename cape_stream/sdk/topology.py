@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
-from inspect import isasyncgenfunction, iscoroutinefunction, signature, unwrap
+from inspect import unwrap
 from typing import Any, Literal, TypeVar, overload
 
 from cape_stream.model.sequence import BadSequenceError, check_sequence
 from cape_stream.model.status import FailureClass
 from cape_stream.model.topology import LambdaSpec, Ordering, RetrySpec, TopologySpec
+from cape_stream.ports.contexts import ContextSource
 from cape_stream.runtime.worker_handler import Executor
 from cape_stream.sdk.declaration import (
     DeclarationError,
@@ -17,6 +17,7 @@ from cape_stream.sdk.declaration import (
     check_name,
     check_range,
 )
+from cape_stream.sdk.functions import check_function, is_async, takes_context
 from cape_stream.sdk.runner import BoundHandler, HandlerFunction
 from cape_stream.sdk.tally import TallyRules
 
@@ -104,7 +105,8 @@ class Topology:
         """Declare the decorated function as a lambda of this topology; returns it unchanged.
 
         Args:
-            function: given when the decorator is used without parentheses.
+            function: given when the decorator is used without parentheses. It takes the batch,
+                and a `Context` if it has a parameter `ctx`.
             queue: worker queue its jobs go to.
             max_batch: most events in one job, 1 to 10,000.
             timeout: how long one job may run before it is given up and retried, >= 1 ms.
@@ -126,7 +128,7 @@ class Topology:
                     f"{self._place} has two handlers for {lambda_id!r}: give one name=..."
                 )
             place = f"handler {lambda_id!r} of {self._place}"
-            _check_function(declared, place)
+            check_function(declared, place)
             spec = LambdaSpec(
                 lambda_id=lambda_id,
                 queue=check_name(queue, f"queue of {place}"),
@@ -160,8 +162,13 @@ class Topology:
             jobs_per_s_max=self._jobs_per_s_max,
         )
 
-    def bound_handlers(self) -> dict[str, BoundHandler]:
-        """Lambda id → its handler, ready to run."""
+    @property
+    def context_takers(self) -> tuple[str, ...]:
+        """Lambdas whose handlers take a context."""
+        return tuple(name for name, (each, _, _) in self._lambdas.items() if takes_context(each))
+
+    def bound_handlers(self, contexts: ContextSource | None = None) -> dict[str, BoundHandler]:
+        """Lambda id → its handler, ready to run; see `App.job_handlers`."""
         taken = {each for _, spec, _ in self._lambdas.values() for each in spec.inputs}
         return {
             lambda_id: BoundHandler(
@@ -172,11 +179,24 @@ class Topology:
                     keeps_outputs=lambda_id in taken,
                     place=_file_of(function),
                 ),
-                is_async=_is_async(function),
+                is_async=is_async(function),
                 executor=executor,
+                contexts=self._source_for(function, lambda_id, contexts),
             )
             for lambda_id, (function, spec, executor) in self._lambdas.items()
         }
+
+    def _source_for(
+        self, function: object, lambda_id: str, contexts: ContextSource | None
+    ) -> ContextSource | None:
+        if not takes_context(function):
+            return None
+        if contexts is None:
+            raise DeclarationError(
+                f"handler {lambda_id!r} of {self._place} takes a context, and there is none here:"
+                " it runs in the worker of `cape run` or `cape worker`"
+            )
+        return contexts
 
     def _input_ids(self, inputs: object, place: str) -> tuple[str, ...]:
         wanted = [inputs] if callable(inputs) else inputs
@@ -244,30 +264,6 @@ def _checked_executor(executor: object, place: str) -> Executor | None:
     if executor is None:
         return None
     return Executor(check_choice(executor, tuple(Executor), f"executor of {place}"))
-
-
-def _check_function(function: object, place: str) -> None:
-    if not callable(function):
-        raise DeclarationError(f"{place} must be a function, not {function!r}")
-    try:
-        signature(function).bind(None)
-    except TypeError as error:
-        raise DeclarationError(
-            f"{place} must be callable with one argument, the batch: {error}"
-        ) from error
-    except ValueError:
-        return  # a builtin without a signature; its first call will tell
-
-
-def _is_async(function: object) -> bool:
-    """Tell whether it needs an event loop; looks through functools.wraps and callable objects."""
-    inner = unwrap(function) if callable(function) else function
-    while isinstance(inner, partial):
-        inner = inner.func
-    return any(
-        iscoroutinefunction(each) or isasyncgenfunction(each)
-        for each in (inner, type(inner).__call__ if callable(inner) else None)
-    )
 
 
 def _file_of(function: object) -> str:

@@ -1,5 +1,6 @@
 """Commits whose answer is late, whose transaction was ended by others, or that were interrupted."""
 
+import random
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from confluent_kafka import Producer as KafkaClient
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from cape_stream.adapters.kafka.committer import STATE_BYTES_MAX
 from cape_stream.adapters.kafka.log import KafkaLog
 from cape_stream.adapters.kafka.ownership import EPOCH, MAGIC, KafkaOwnership
 from cape_stream.errors import Fatal, Fenced
@@ -41,15 +43,34 @@ def test_commit_is_refused_when_its_record_is_too_large(log: KafkaLog) -> None:
     offsets = {TopicPartition(topic, 0): 0}
     ownership = seat.member.ownership()
 
-    with pytest.raises(Fatal, match="record_bytes_max"):
+    with pytest.raises(Fatal, match="over 8388608 bytes"):
         committer.commit(
-            [Write(changelog, 0, b"k", b"ok"), Write(changelog, 0, b"k", bytes(2_000_000))],
+            [Write(changelog, 0, b"k", b"ok"), Write(changelog, 0, b"k", bytes(8_388_608))],
             offsets,
             ownership,
         )
     committer.commit([Write(changelog, 0, b"k", b"small")], offsets, ownership)
 
     assert read_values(log, changelog) == [b"small"]
+    seat.member.close()
+    committer.close()
+
+
+def test_commit_stores_a_row_as_large_as_its_topic_takes(log: KafkaLog) -> None:
+    """A subject with much put aside has one of megabytes, and a restore reads it back."""
+    topic = new_topic(log)
+    changelog = new_topic(log, **{"max.message.bytes": str(STATE_BYTES_MAX)})
+    seat, committer = Seat(log, new_name("group"), [topic]), log.committer(new_name("committer"))
+    poll_until(lambda: bool(seat.owned), seat)
+    row = random.Random(1).randbytes(STATE_BYTES_MAX - 100_000)
+
+    committer.commit(
+        [Write(changelog, 0, b"k", row), Write(changelog, 0, b"k", b"small")],
+        {TopicPartition(topic, 0): 0},
+        seat.member.ownership(),
+    )
+
+    assert read_values(log, changelog) == [row, b"small"]
     seat.member.close()
     committer.close()
 

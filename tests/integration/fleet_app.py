@@ -8,6 +8,7 @@ from typing import Any
 from cape_stream.queues.context import HandedBackError, JobContext
 from cape_stream.queues.equipment import Equipment
 from cape_stream.queues.messages.ingest import Document
+from cape_stream.queues.messages.training import TrainingJob
 
 
 def scribe(*words: object) -> None:
@@ -52,4 +53,18 @@ async def add(arguments: Mapping[str, Any], context: JobContext) -> int:
     return int(left) + int(right)
 
 
-equipment = Equipment(ingestor=Scribe(), steps={"add": add})
+async def survive(arguments: Mapping[str, Any], context: JobContext) -> str:
+    """Kills its process at the first attempt."""
+    if context.attempt == 1:
+        os.kill(os.getpid(), 9)
+    return f"attempt {context.attempt}"
+
+
+class Gym:
+    """A trainer that notes whom it trained."""
+
+    async def train(self, job: TrainingJob, context: JobContext) -> None:
+        scribe("trained", job.job_id)
+
+
+equipment = Equipment(ingestor=Scribe(), steps={"add": add, "survive": survive}, trainer=Gym())

@@ -85,12 +85,15 @@ def fill(folder: Path, subjects: int, events_each: int, first: int = 0) -> None:
 
 
 def start(
-    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
+    folder: Path,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    working_in: Path = PROJECT,
 ) -> subprocess.Popen[str]:
-    """Start ``cape`` on this App, with its state in ``folder``."""
+    """Start ``cape`` on this App, or one in another folder, with its state in ``folder``."""
     process = subprocess.Popen(
         [sys.executable, "-m", "cape_stream", *arguments],
-        cwd=PROJECT,
+        cwd=working_in,
         env={**os.environ, "RUN_APP_FOLDER": str(folder), **(environment or {})},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,41 +12,24 @@ from typing import Any
 import boto3
 import pytest
 
-from deploy.local.ports import free_ports
-from deploy.local.processes import dismiss, watch
+from tests.integration.sqs_fleet import MAIL_QUEUES, PATIENCE_S, own_moto, until
 from tests.tidy.tree import PROJECT
 
-PATIENCE_S = 50.0
 pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
-def strict_moto(aws_credentials: None, tmp_path: Path) -> Iterator[str]:
+def strict_moto(aws_credentials: None) -> Iterator[str]:
     """A moto of its own, for who may do what is a matter of the whole process."""
-    (port,) = free_ports(1)
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    watchdog = watch(process.pid, None)
-    endpoint = f"http://127.0.0.1:{port}"
-    deadline_s = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            urllib.request.urlopen(f"{endpoint}/moto-api/", timeout=5).close()
-            break
-        except OSError:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.1)
-    yield endpoint
-    process.kill()
-    process.wait()
-    dismiss(watchdog)
+    with own_moto() as (endpoint, _):
+        yield endpoint
 
 
 def key_of_a_user(endpoint: str) -> tuple[str, str]:
     """A user who may do anything with queues; from now on nobody else may."""
     iam = boto3.client("iam", endpoint_url=endpoint, region_name="us-east-1")
     sqs = boto3.client("sqs", endpoint_url=endpoint, region_name="us-east-1")
-    for name in ("ses-events", "ses-reputation", "email-send"):
+    for name in MAIL_QUEUES:
         sqs.create_queue(QueueName=f"cape-{name}")
     iam.create_user(UserName="worker")
     statement = {"Effect": "Allow", "Action": "sqs:*", "Resource": "*"}
@@ -88,12 +70,12 @@ def test_worker_waits_for_credentials_that_are_right(strict_moto: str, tmp_path:
             command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=output
         )
     try:
-        _until(lambda: "check the credentials" in log.read_text())
+        until(lambda: "check the credentials" in log.read_text())
         assert worker.poll() is None
         assert secret not in log.read_text()
 
         write_key(credentials, key, secret)
-        _until(lambda: "pool general drains" in log.read_text())
+        until(lambda: "pool general drains" in log.read_text())
 
         worker.terminate()
         report = json.loads(worker.communicate(timeout=PATIENCE_S)[0].splitlines()[-1])
@@ -102,10 +84,3 @@ def test_worker_waits_for_credentials_that_are_right(strict_moto: str, tmp_path:
     finally:
         worker.kill()
         worker.communicate()
-
-
-def _until(condition: Any) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, "it never came to that"
-        time.sleep(0.1)

@@ -43,7 +43,7 @@ DOORS: dict[str, set[str]] = {
     "psycopg": {"adapters.sources"},
     "redis": {"coordination", "realtime"},
     "rocksdict": {"adapters.rocksdb", "adapters.embedded"},
-    "sqlalchemy": {"adapters.sources", "demos"},
+    "sqlalchemy": {"adapters.deliveries_sql", "adapters.sources", "demos"},
     "starlette": {"adapters.http", "realtime"},
     "uvicorn": {"adapters.http", "realtime"},
     "websockets": {"realtime"},

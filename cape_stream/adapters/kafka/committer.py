@@ -42,6 +42,9 @@ ATTEMPT_S = 2.0
 STUCK_AFTER_S = 3.0
 PAUSE_S = 0.05
 FULL_QUEUE_WAIT_S = 0.05
+STATE_BYTES_MAX = 8_388_608
+"""Largest record of a commit: a row of the changelog may be as large as its topic takes, see
+`topics/changelog.toml`; a dead letter holds a whole record of another topic."""
 
 
 class KafkaCommitter:
@@ -103,8 +106,7 @@ class KafkaCommitter:
         timeout_ms = self._settings.transaction_timeout_ms
         config = {
             **self._settings.producer(),
-            # A dead letter holds a whole record of another topic, and what is said of it.
-            "message.max.bytes": 2 * self._settings.record_bytes_max,
+            "message.max.bytes": max(STATE_BYTES_MAX, 2 * self._settings.record_bytes_max),
             "transactional.id": self._name,
             "transaction.timeout.ms": timeout_ms,
             "message.timeout.ms": timeout_ms,
@@ -203,8 +205,8 @@ class KafkaCommitter:
         code = error.code()
         if code == KafkaError.MSG_SIZE_TOO_LARGE:
             raise Fatal(
-                f"a state record is over the limit of {2 * self._settings.record_bytes_max} bytes "
-                "(twice record_bytes_max) or of its topic (max.message.bytes): raise the limit"
+                f"a state record is over {STATE_BYTES_MAX} bytes (or twice record_bytes_max, if"
+                " that is more) or over the max.message.bytes of its topic: raise the limit"
             ) from exception
         if code in OUTDATED_MEMBERSHIP or code in REFUSED or code in MISCONFIGURED:
             raise typed(error, "commit") from exception

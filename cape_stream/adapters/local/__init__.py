@@ -5,6 +5,6 @@ For one process, for tests and for a first run; a fleet puts Valkey or a databas
 
 from cape_stream.adapters.local.limit import LocalLimit
 from cape_stream.adapters.local.memory import MemoryProgress, MemoryResults
-from cape_stream.adapters.local.sqlite import SqliteDeliveries, SqliteProgress
+from cape_stream.adapters.local.sqlite import SqliteProgress
 
-__all__ = ["LocalLimit", "MemoryProgress", "MemoryResults", "SqliteDeliveries", "SqliteProgress"]
+__all__ = ["LocalLimit", "MemoryProgress", "MemoryResults", "SqliteProgress"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cape_stream.core.job_ids import NO_JOB
 from cape_stream.model.active_row import NEVER_MS
-from cape_stream.model.sequence import NO_CURSOR
+from cape_stream.model.sequence import NO_CURSOR, SEQUENCE_MAX
 
 if TYPE_CHECKING:
     from cape_stream.core.inflight.subject import SubjectState
@@ -69,6 +69,12 @@ class JobRecord:
         return self.issued_ms + self.timeout_ms * HEARTBEAT_CEILING
 
 
+LAMBDA_OUTPUT_BYTES_MAX = 1_000_000
+"""A lambda whose outputs take up so much gets nothing new for the subject before those it feeds
+have done some of what they have: they are kept in the subject's row, which has to fit a record."""
+OUTPUT_OVERHEAD_BYTES = 16
+"""What an output takes up in a row beside itself."""
+
 HEARTBEAT_CEILING = 20
 """A job may live this many timeouts by heartbeats, then it is given up all the same."""
 
@@ -125,6 +131,7 @@ class LambdaState:
         "floor",
         "high",
         "jobs",
+        "output_bytes",
         "outputs",
         "parked",
         "unsure_to",
@@ -149,6 +156,8 @@ class LambdaState:
         """Attempts that a rewind has given up: those of what is issued anew are greater."""
         self.outputs = _NO_OUTPUTS
         """Outputs of done events that a later lambda still needs."""
+        self.output_bytes = 0
+        """What they take up in a row."""
 
     def is_due(self, now_ms: int) -> bool:
         """True if some parked event is due."""
@@ -162,8 +171,15 @@ class LambdaState:
         return min(dues, default=None)
 
     def is_plain(self) -> bool:
-        """True if nothing is open: all up to ``high`` is done, and nothing is known beyond."""
-        return not (self.jobs or self.parked or self.done or self.unsure_to > self.high)
+        """True if nothing is open: all up to ``high`` is done, nothing is known beyond, and there
+        is room for outputs."""
+        is_open = self.jobs or self.parked or self.done or self.unsure_to > self.high
+        return not is_open and self.output_bytes < LAMBDA_OUTPUT_BYTES_MAX
+
+    @property
+    def is_full(self) -> bool:
+        """True if there is no room for outputs of further events."""
+        return self.output_bytes >= LAMBDA_OUTPUT_BYTES_MAX
 
     def outgrows_cursor(self) -> bool:
         """True if the cursor alone would lose something: done events beyond it, outputs, or what a
@@ -222,6 +238,7 @@ class LambdaState:
 
     def keep_output(self, sequence: int, output: bytes) -> None:
         """Keep an output for the lambdas that take it."""
+        self.output_bytes += output_bytes(output) - output_bytes(self.outputs.get(sequence))
         if self.outputs:
             self.outputs[sequence] = output
         else:
@@ -230,12 +247,15 @@ class LambdaState:
     def drop_outputs(self, sequences: Iterable[int]) -> None:
         """Forget outputs that nobody needs any more."""
         for sequence in sequences:
-            del self.outputs[sequence]
+            self.output_bytes -= output_bytes(self.outputs.pop(sequence))
         if not self.outputs:
             self.outputs = _NO_OUTPUTS
 
     def open_events(self) -> int:
-        """Events beyond the cursor that this state has to remember."""
+        """Events beyond the cursor that this state has to remember, as a window counts them: more
+        than any window has where there is no room for outputs."""
+        if self.is_full:
+            return SEQUENCE_MAX
         count = len(self.done) + len(self.parked)
         for job in self.jobs:
             count += len(job.sequences)
@@ -282,6 +302,11 @@ class LambdaState:
             self.done.difference_update(moved)
             if not self.done:
                 self.done = _NO_DONE
+
+
+def output_bytes(output: bytes | None) -> int:
+    """What an output takes up in a row; 0 for none."""
+    return 0 if output is None else len(output) + OUTPUT_OVERHEAD_BYTES
 
 
 def _first_sequence(record: JobRecord) -> int:

@@ -1,7 +1,7 @@
 """The app: two methods. Who may hear what, and who says what, is decided here."""
 
+from cape_stream.ports.contexts import PublishBounds
 from cape_stream.realtime.context import RealtimeContext
-from cape_stream.realtime.grants import PublishBounds
 
 
 def join(ctx: RealtimeContext, user: str) -> str:

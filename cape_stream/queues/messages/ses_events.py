@@ -110,7 +110,8 @@ def delivery_events(kind: str, document: Document) -> tuple[DeliveryEvent, ...]:
 
 
 def _recipients(kind: str, section: Document, mail: Document) -> list[str]:
-    named: Any = section.get(RECIPIENT_LISTS.get(kind, ""), mail.get("destination"))
+    own = RECIPIENT_LISTS.get(kind)
+    named: Any = mail.get("destination") if own is None else section.get(own)
     if not isinstance(named, list):
         raise Reject(f"{kind} event without recipients")
     addresses = [each.get("emailAddress") if isinstance(each, dict) else each for each in named]

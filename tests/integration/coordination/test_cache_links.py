@@ -1,7 +1,10 @@
 """Near caches whose link breaks, in all the ways a link can: B54."""
 
+import pytest
+
 from cape_stream.errors import Retry
 from tests.fault_proxy import FaultProxy
+from tests.integration.coordination.conftest import OpenStore
 from tests.integration.coordination.pods import OpenPod, Pod
 from tests.valkey import LocalValkey
 from tests.waiting import eventually
@@ -125,6 +128,22 @@ def test_near_cache_is_rebuilt_after_a_failover(
         eventually(lambda: is_invalidated(a, "user:1"))
 
         eventually(lambda: b.get("user:1", "new") == "new")
+
+
+def test_invalidation_waits_for_as_many_replicas_as_are_asked_for(
+    open_store: OpenStore, valkey_server: LocalValkey, valkey_replica: LocalValkey
+) -> None:
+    """On the connection that wrote it: on another one there is nothing to wait for."""
+    pod = Pod(open_store(valkey_server.url, replicas_min=1, call_timeout_ms=20_000), near=False)
+    pod.cache.invalidate("team:1")
+
+    impatient = Pod(open_store(valkey_server.url, replicas_min=1, call_timeout_ms=600), near=False)
+    valkey_replica.freeze()
+    with pytest.raises(Retry, match="to 0 replicas"):
+        impatient.cache.invalidate("team:1")
+    valkey_replica.thaw()
+
+    pod.cache.invalidate("team:1")
 
 
 def is_invalidated(pod: Pod, key: str) -> bool:

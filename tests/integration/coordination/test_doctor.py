@@ -231,7 +231,16 @@ def test_urls_are_read_whole_and_shown_without_credentials() -> None:
     assert "p%40ss" not in repr(ValkeySettings(url="valkey://me:p%40ss@h1"))
 
 
-@pytest.mark.parametrize("given", [{"call_timeout_ms": 0}, {"prefix": "a{b}"}, {"prefix": ""}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"call_timeout_ms": 0},
+        {"prefix": "a{b}"},
+        {"prefix": ""},
+        {"replicas_min": -1},
+        {"replicas_min": 1, "url": "valkey+cluster://h1"},
+    ],
+)
 def test_settings_out_of_range_are_refused(given: dict[str, object]) -> None:
     with pytest.raises(Fatal):
         ValkeySettings(**given)  # type: ignore[arg-type]  # the point of the test

@@ -1,7 +1,9 @@
 """A hook token is minted for an execution of a job, and dies with it."""
 
 import asyncio
+import pickle
 import threading
+import time
 from contextvars import copy_context
 
 import pytest
@@ -41,6 +43,18 @@ def test_token_lives_as_long_as_its_execution(tokens: HookTokens) -> None:
     assert tokens.check(token) is None
     with pytest.raises(Fenced, match="outside an execution"):
         hook_token()
+
+
+def test_execution_that_outruns_its_deadline_gets_another_token(tokens: HookTokens) -> None:
+    """Heartbeats let a job run for many times its first lease."""
+    with executing(tokens, *NAMES, 1) as execution:
+        first = execution.token()
+        time.sleep(0.01)
+        second = execution.token()
+        assert first != second
+        assert tokens.check(second) is not None
+
+    assert [tokens.check(each) for each in (first, second)] == [None, None]
 
 
 def test_token_dies_when_the_handler_fails(tokens: HookTokens) -> None:
@@ -119,10 +133,10 @@ def test_worker_makes_every_job_an_execution_where_it_can(valkey: World) -> None
     executions = Executions(app, {"CAPE_VALKEY_URL": valkey.url, "CAPE_ENVIRONMENT": "dev"})
 
     here = executions.handlers(Executor.THREAD)
-    elsewhere = executions.handlers(Executor.PROCESS)
+    elsewhere = pickle.loads(pickle.dumps(executions.handlers(Executor.PROCESS)))
 
     assert isinstance(executions.tokens, ValkeyHookTokens)
     assert isinstance(Executions(app, {}).tokens, MemoryHookTokens)
-    assert {type(handler) for handler in here.values()} == {ExecutionHandler}
-    assert ExecutionHandler not in {type(handler) for handler in elsewhere.values()}
+    for handlers in (here, elsewhere):
+        assert {type(handler) for handler in handlers.values()} == {ExecutionHandler}
     executions.close()

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -167,12 +167,18 @@ def installation(url: str = "", feed_url: str = "", **changes: Any) -> Iterator[
     kept = settings(**changes)
     stage: Stage = ValkeyStage(url, kept, feed_url) if url else MemoryStage(kept)
     found = Installation(stage, kept)
-    try:
+    with closing(found), closing_clients():
         yield found
+
+
+@contextmanager
+def closing_clients() -> Iterator[None]:
+    """Close what clients the block has opened."""
+    try:
+        yield
     finally:
         while OPEN:
             OPEN.pop().close()
-        found.close()
 
 
 OPEN: list[Closable] = []

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from cape_stream.ports.contexts import PublishBounds
 from cape_stream.realtime.context import RealtimeContext
-from cape_stream.realtime.grants import PublishBounds
 from tests.chromium import Browser, Page
 from tests.fault_proxy import FaultProxy
 from tests.integration.realtime.kit import Installation, SseClient, installation, wait_until

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from cape_stream.realtime.grants import PublishBounds
+from cape_stream.ports.contexts import PublishBounds
 from tests.integration.realtime.kit import (
     Installation,
     RunningServer,

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from cape_stream.ports.contexts import PublishBounds
 from cape_stream.realtime.context import RealtimeContext
-from cape_stream.realtime.grants import PublishBounds
 from tests.fault_proxy import FaultProxy
 from tests.integration.realtime.kit import (
     Installation,

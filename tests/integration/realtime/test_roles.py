@@ -17,7 +17,7 @@ from cape_stream.coordination.settings import ValkeySettings
 from cape_stream.coordination.store import Store
 from cape_stream.realtime.call_client import Asked, RequestClient, RequestWorker
 from cape_stream.realtime.settings import RealtimeSettings
-from cape_stream.roles import realtime
+from cape_stream.roles.contexts import Contexts
 from tests.integration.realtime.kit import OPEN, SseClient, wait_until
 from tests.valkey import LocalValkey
 
@@ -93,10 +93,8 @@ def test_an_execution_reaches_a_client_of_the_role(
     )
     store = Store(ValkeySettings(url=valkey_server.url, call_timeout_ms=5_000))
     tokens = ValkeyHookTokens(store)
-    context_of = realtime.contexts(
-        RealtimeSettings(keys_file=keys, valkey_url=valkey_server.url), tokens
-    )
-    context = context_of(tokens.mint("live", "app", "e-1", "", 60_000))
+    contexts = Contexts(RealtimeSettings(keys_file=keys, valkey_url=valkey_server.url), tokens)
+    context = contexts.of(tokens.mint("live", "app", "e-1", "", 60_000))
     client = SseClient(roles[0].port, context.grant(["room"]).token)
     client.until_event("ready")
 
@@ -105,13 +103,14 @@ def test_an_execution_reaches_a_client_of_the_role(
     assert main(["realtime", "rotate-keys", "--keys-file", keys]) == 0
     later = SseClient(
         roles[0].port,
-        context_of(tokens.mint("live", "app", "e-2", "", 60_000)).grant(["room"]).token,
+        contexts.of(tokens.mint("live", "app", "e-2", "", 60_000)).grant(["room"]).token,
     )
     assert later.status == 200
 
     assert roles[0].stop() == 0
     client.until_over()
     assert client.names[-1] == "reconnect"
+    contexts.close()
     store.close()
 
 

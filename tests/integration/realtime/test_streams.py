@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cape_stream.ports.channels import Realm
 from cape_stream.realtime.grants import new_grant, sign
 from cape_stream.realtime.keys import GrantKeys
 from tests.integration.realtime.kit import (
@@ -20,6 +21,7 @@ from tests.integration.realtime.kit import (
     wait_until,
 )
 
+LIVE = Realm("live", "app")
 CASES = json.loads((Path(__file__).parents[2] / "data" / "sse-payloads.json").read_text())["cases"]
 
 
@@ -248,11 +250,11 @@ def test_grants_that_are_not_ours_are_refused_for_good(site: Installation) -> No
     token = context.grant(["room"]).token
     head, key, payload, seal = token.split(".")
     stranger = sign(
-        new_grant(context._realm, ["room"], now_ms=context._now_ms(), life_ms=1_000),
+        new_grant(LIVE, ["room"], now_ms=context._now_ms(), life_ms=1_000),
         GrantKeys.ephemeral(),
     )
     wider = sign(
-        new_grant(context._realm, ["room", "all"], now_ms=context._now_ms(), life_ms=1_000),
+        new_grant(LIVE, ["room", "all"], now_ms=context._now_ms(), life_ms=1_000),
         site.keys,
     ).split(".")[2]
 

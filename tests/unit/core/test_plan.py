@@ -59,7 +59,7 @@ def test_compile_names_who_may_have_work_once_a_lambda_is_done() -> None:
     )
 
     affected = {each.lambda_id: each.affected for each in compiled.lambdas[:3]}
-    assert affected == {"in": (0, 1), "out": (1, 2), "only": (2,)}
+    assert affected == {"in": (0, 1), "out": (0, 1, 2), "only": (2,)}
 
 
 def test_compile_carries_the_declaration_over() -> None:

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from cape_stream.adapters.local import SqliteDeliveries
+from cape_stream.adapters.deliveries_sql import SqlDeliveries
 from cape_stream.ports.queue import OutgoingMessage
 from cape_stream.queues.backoff import Backoff
-from cape_stream.queues.contract import Handler
+from cape_stream.queues.context import JobContext
+from cape_stream.queues.contract import Contract, Handler
 from cape_stream.queues.lane import Lane
-from cape_stream.queues.messages import file_scan, ses_events
+from cape_stream.queues.messages import file_scan, ses_events, ses_reputation
 from cape_stream.queues.messages.file_scan import StoredObject, Verdict
 from cape_stream.queues.settings import LaneSettings
-from tests.unit.queues.test_envelopes import read
+from tests.unit.queues.test_envelopes import read, unwrapped
 from tests.unit.queues.worlds import Running, Task, World, in_virtual_time, until
 
 PLACES = {
@@ -62,28 +63,80 @@ def scan_lane(world: World, log: Log) -> tuple[Lane, file_scan.FileScanHandler]:
     return Lane(queue, file_scan.CONTRACT, handlers, LaneSettings()), handler
 
 
-@in_virtual_time
-async def test_three_objects_are_scanned_once_and_the_test_event_is_acknowledged(
-    world: World,
+def test_three_objects_are_scanned_once_and_the_test_event_is_acknowledged(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     log = Log()
-    lane, _ = scan_lane(world, log)
-    bodies = [read(f"s3-{name}.json") for name in ("object-created", "test-event", "two-records")]
-    await lane.queue.send([OutgoingMessage(body) for body in bodies])
-    processor = world.processor(lane)
-    running = Running(processor)
 
-    await until(lambda: not world.server.queues["file-scan"].shelf.messages)
-    report = await running.stop()
+    @in_virtual_time
+    async def scene(world: World) -> None:
+        lane, _ = scan_lane(world, log)
+        names = ("object-created", "test-event", "two-records")
+        messages = [OutgoingMessage(read(f"s3-{name}.json")) for name in names]
+        await lane.queue.send(messages)
+        processor = world.processor(lane)
+        running = Running(processor)
 
+        await until(lambda: not world.server.queues["file-scan"].shelf.messages)
+        report = await running.stop()
+
+        assert world.server.queues["file-scan"].calls["receive"] <= 2
+        assert report.fates == {"done": 3}
+        assert not processor.ledger.by_type
+        assert not world.server.queues["file-scan-dead"].shelf.messages
+
+    with caplog.at_level(logging.INFO):
+        scene()
     assert sorted(log.rows) == [
         ("example-uploads/in/first.txt", ("0",)),
         ("example-uploads/in/report.pdf", ("3",)),
         ("example-uploads/in/second.bin", ("3",)),
     ]
-    assert report.fates == {"done": 3}
-    assert not processor.ledger.by_type
-    assert not world.server.queues["file-scan-dead"].shelf.messages
+    told = [each for each in caplog.records if "is connected to queue" in each.getMessage()]
+    assert [each.levelno for each in told] == [logging.INFO]
+    assert not [each for each in caplog.records if each.levelno > logging.INFO]
+
+
+@pytest.mark.parametrize(
+    ("contract", "label", "bare", "envelope"),
+    [
+        pytest.param(
+            *(file_scan.CONTRACT, file_scan.OBJECTS),
+            *(read("s3-object-created.json"), read("s3-via-sns.json")),
+            id="file-scan",
+        ),
+        pytest.param(
+            *(ses_events.CONTRACT, ses_events.EVENTS),
+            *(unwrapped("ses-bounce.json"), read("ses-bounce.json")),
+            id="ses-events",
+        ),
+        pytest.param(
+            *(ses_reputation.CONTRACT, ses_reputation.SIGNAL),
+            *(unwrapped("ses-reputation.json"), read("ses-reputation.json")),
+            id="ses-reputation",
+        ),
+    ],
+)
+def test_bare_and_wrapped_event_reach_one_handler_with_one_content(
+    contract: Contract, label: str, bare: str, envelope: str
+) -> None:
+    got: list[object] = []
+
+    async def keep(value: object, context: JobContext) -> None:
+        got.append(value)
+
+    @in_virtual_time
+    async def scene(world: World) -> None:
+        queue = world.queue(contract.queue)
+        await queue.send([OutgoingMessage(bare), OutgoingMessage(envelope)])
+        lane = Lane(queue, contract, {label: keep}, LaneSettings())
+        running = Running(world.processor(lane))
+        await until(lambda: not queue.shelf.messages)
+        assert (await running.stop()).fates == {"done": 2}
+
+    scene()
+    assert len(got) == 2
+    assert got[0] == got[1]
 
 
 @in_virtual_time
@@ -147,7 +200,7 @@ def test_unknown_type_is_received_five_times_then_parked_unchanged_and_slows_nob
 
 
 def test_alarm_on_the_events_queue_ends_in_the_dead_letter_queue(tmp_path: Path) -> None:
-    store = SqliteDeliveries(tmp_path / "d.db")
+    store = SqlDeliveries(f"sqlite:///{tmp_path / 'd.db'}")
 
     @in_virtual_time
     async def scene(world: World) -> None:

@@ -1,4 +1,4 @@
-"""B38, B41, B42: deliveries, bounces, complaints and alarms; and mail in chunks."""
+"""B42: alarms on the account's reputation; and mail in chunks."""
 
 import asyncio
 import json
@@ -8,26 +8,22 @@ from typing import Any
 
 import pytest
 
-from cape_stream.adapters.local import (
-    LocalLimit,
-    MemoryProgress,
-    SqliteDeliveries,
-    SqliteProgress,
-)
+from cape_stream.adapters.deliveries_sql import SqlDeliveries
+from cape_stream.adapters.local import LocalLimit, MemoryProgress, SqliteProgress
 from cape_stream.adapters.simulated.virtual_loop import VirtualClock
 from cape_stream.errors import Reject, Retry
 from cape_stream.ports.limits import CallOutcome
 from cape_stream.ports.mail import Mail
 from cape_stream.queues.context import HandedBackError, JobContext
-from cape_stream.queues.contract import Contract, Decoded, Unhandled
-from cape_stream.queues.messages import email_send, ses_events, ses_reputation
+from cape_stream.queues.contract import Contract, Decoded
+from cape_stream.queues.messages import email_send, ses_reputation
 from tests.unit.queues.test_envelopes import read, unwrapped
 from tests.unit.queues.worlds import World, in_virtual_time
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteDeliveries]:
-    found = SqliteDeliveries(tmp_path / "deliveries.db")
+def store(tmp_path: Path) -> Iterator[SqlDeliveries]:
+    found = SqlDeliveries(f"sqlite:///{tmp_path / 'deliveries.db'}")
     yield found
     found.close()
 
@@ -58,78 +54,8 @@ def context(world: World | None = None) -> JobContext:
     )
 
 
-def as_legacy(body: str) -> str:
-    document = json.loads(body)
-    document["notificationType"] = document.pop("eventType")
-    document["mail"].pop("tags", None)
-    document["mail"].pop("headers", None)
-    return json.dumps(document)
-
-
-@pytest.mark.parametrize("name", ["ses-bounce.json", "ses-complaint.json", "ses-delivery.json"])
-def test_event_is_the_same_in_both_notification_forms(name: str) -> None:
-    published = value(ses_events.CONTRACT, read(name))
-
-    assert value(ses_events.CONTRACT, as_legacy(unwrapped(name))) == published
-
-
-def test_bounce_tells_message_recipient_kind_and_time(store: SqliteDeliveries) -> None:
-    handler = ses_events.SesEventsHandler(store)
-
-    async def scene() -> list[Any]:
-        for body in (read("ses-bounce.json"), unwrapped("ses-bounce.json")):
-            await handler(value(ses_events.CONTRACT, body), context())
-        legacy = value(ses_events.CONTRACT, read("ses-bounce-legacy-notification.json"))
-        await handler(legacy, context())
-        return await store.events()
-
-    bounce, legacy = sorted(run_real(scene), key=lambda each: each.recipient, reverse=True)
-    assert (bounce.kind, bounce.recipient, bounce.detail) == (
-        "bounce",
-        "gone@example.com",
-        "Permanent/General",
-    )
-    assert bounce.at_ms == 1_772_446_533_000
-    assert legacy.detail == "Transient/MailboxFull"
-
-
-def test_complaint_marks_three_possible_recipients_once(store: SqliteDeliveries) -> None:
-    handler = ses_events.SesEventsHandler(store)
-    changed = json.loads(unwrapped("ses-complaint.json"))
-    del changed["complaint"]["complaintSubType"]
-
-    async def scene() -> list[Any]:
-        for body in (read("ses-complaint.json"), json.dumps(changed)):
-            await handler(value(ses_events.CONTRACT, body), context())
-        return await store.events()
-
-    events = run_real(scene)
-
-    assert [each.recipient for each in events] == [
-        "reader.one@example.com",
-        "reader.three@example.com",
-        "reader.two@example.com",
-    ]
-    assert not any(each.is_certain for each in events)
-    assert {each.detail for each in events} == {"abuse"}
-
-
-@pytest.mark.parametrize("body", ['{"eventType": "Bounce"}', '{"eventType": "Bounce", "mail": 3}'])
-def test_event_without_what_it_is_about_goes_back(body: str) -> None:
-    decoded = ses_events.CONTRACT.decode(body)
-
-    assert isinstance(decoded, Unhandled)
-
-
-def test_unknown_kind_of_event_is_counted_under_its_own_name() -> None:
-    decoded = ses_events.CONTRACT.decode('{"eventType": "Teleport"}')
-
-    assert isinstance(decoded, Unhandled)
-    assert decoded.label == "ses Teleport"
-
-
 def test_alarm_is_stored_shrinks_the_limit_and_pauses_until_it_is_over(
-    store: SqliteDeliveries,
+    store: SqlDeliveries,
 ) -> None:
     limit = LocalLimit("ses", start=10)
     handler = ses_reputation.SesReputationHandler(store, limit)
@@ -157,13 +83,6 @@ def test_alarm_is_stored_shrinks_the_limit_and_pauses_until_it_is_over(
     )
     assert signal.at_ms == 1_772_452_800_000
     assert after is None
-
-
-def test_alarm_on_the_events_queue_has_no_handler_there() -> None:
-    decoded = ses_events.CONTRACT.decode(read("ses-reputation.json"))
-
-    assert isinstance(decoded, Unhandled)
-    assert decoded.label == "cloudwatch_alarm"
 
 
 class Post:

@@ -1,10 +1,6 @@
-"""What the fleet scales on, and that the manifests agree with the code."""
-
-from pathlib import Path
-from typing import Any
+"""What the fleet scales on."""
 
 import pytest
-import yaml
 
 from cape_stream.queues.fleet import FLEET, Pool, queues_of
 from cape_stream.queues.gauges import Gauges
@@ -12,39 +8,6 @@ from cape_stream.queues.settings import ProcessorSettings
 from cape_stream.roles.gauge_server import serve_gauges
 from deploy.local.ports import free_ports
 from tests.unit.queues.worlds import Running, Task, World, in_virtual_time, until
-
-KEDA = Path(__file__).parents[3] / "deploy" / "keda"
-POOLS = [Pool.GENERAL, Pool.BULK, Pool.TRAINING]
-
-
-def manifest(name: str) -> Any:
-    return yaml.safe_load((KEDA / f"{name}.yaml").read_text())
-
-
-@pytest.mark.parametrize("pool", POOLS)
-def test_scaled_object_watches_every_queue_of_its_pool_twice(pool: Pool) -> None:
-    spec = manifest(f"{pool}.scaledobject")["spec"]
-
-    by_sqs = [each["metadata"] for each in spec["triggers"] if each["type"] == "aws-sqs-queue"]
-    by_query = [each["metadata"] for each in spec["triggers"] if each["type"] == "prometheus"]
-
-    names = [each.name for each in queues_of(pool)]
-    assert [each["queueURL"].rsplit("/cape-", 1)[1] for each in by_sqs] == names
-    assert {each["scaleOnInFlight"] for each in by_sqs} == {"false"}
-    for name, each in zip(names, by_query, strict=True):
-        assert f'cape_queue_live{{queue="{name}"}}' in each["query"]
-        assert f'cape_queue_visible{{queue="{name}"}}' in each["query"]
-
-
-@pytest.mark.parametrize("pool", POOLS)
-def test_pod_is_given_longer_than_a_drain_takes(pool: Pool) -> None:
-    pod = manifest(f"{pool}.deployment")["spec"]["template"]["spec"]
-    environment = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
-
-    grace_ms = int(environment["CAPE_PROCESSOR_GRACE_MS"])
-
-    assert pod["terminationGracePeriodSeconds"] * 1_000 >= grace_ms + 10_000
-    ProcessorSettings(grace_ms=grace_ms)
 
 
 def test_pools_drain_what_the_rule_says() -> None:

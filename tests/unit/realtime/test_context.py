@@ -11,9 +11,10 @@ from cape_stream.adapters.simulated.channels import MemoryChannelStore, MemoryCh
 from cape_stream.coordination.memory_tokens import MemoryHookTokens
 from cape_stream.errors import CapeError, Fenced, Reject, Retry
 from cape_stream.ports.channels import Realm
+from cape_stream.ports.contexts import PublishBounds
 from cape_stream.ports.credentials import Scope
 from cape_stream.realtime.context import RealtimeContext
-from cape_stream.realtime.grants import Grant, PublishBounds, read
+from cape_stream.realtime.grants import Grant, read
 from cape_stream.realtime.keys import GrantKeys
 from cape_stream.realtime.settings import RealtimeSettings
 

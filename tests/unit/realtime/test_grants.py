@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from cape_stream.errors import Reject
 from cape_stream.ports.channels import Realm
-from cape_stream.realtime.grants import Grant, PublishBounds, Refusal, new_grant, read, sign
+from cape_stream.ports.contexts import PublishBounds
+from cape_stream.realtime.grants import Grant, Refusal, new_grant, read, sign
 from cape_stream.realtime.keys import GrantKeys
 
 NOW_MS = 1_800_000_000_000

@@ -4,6 +4,7 @@ from cape_stream.adapters.sources.memory import MemoryEventSource
 from cape_stream.roles.backends import Backend
 from cape_stream.roles.dispatcher import task_groups
 from cape_stream.roles.settings import Settings
+from cape_stream.roles.source_limits import SourceLimits
 from cape_stream.roles.topics import topic_specs
 from cape_stream.runtime.loop import check_partitions
 from cape_stream.sdk import App, Batch
@@ -24,7 +25,7 @@ def shop() -> App:
 def test_task_groups_read_back_and_write_both_lanes_of_every_queue() -> None:
     app, log = shop(), SimLog()
     backend = Backend("embedded", "memory", log, AvroCodec(), SimClock(log.broker.timeline), 0)
-    (group,) = task_groups(app, backend, Settings())
+    (group,) = task_groups(app, backend, Settings(), SourceLimits(app.name, Settings().engine, {}))
 
     assert set(group.outputs) == {
         "shop.jobs.general",

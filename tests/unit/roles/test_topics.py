@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from cape_stream.adapters.kafka.committer import STATE_BYTES_MAX
 from cape_stream.adapters.sources.memory import MemoryEventSource
+from cape_stream.core.rows import ERROR_BYTES_MAX
+from cape_stream.core.settling import SUBJECT_OUTPUT_BYTES_MAX
 from cape_stream.errors import Fatal
 from cape_stream.ports.log import TopicSpec
 from cape_stream.roles.topics import topic_files, topic_specs
@@ -112,6 +115,15 @@ def test_dead_letters_hold_the_largest_record_of_the_others(specs: dict[str, Top
 
     for name in (names.pings("flights"), names.statuses("flights"), names.jobs("general")):
         assert letters >= int(specs[name].config["max.message.bytes"]) + 100_000
+
+
+def test_changelog_takes_the_largest_row_that_a_commit_may_have(
+    specs: dict[str, TopicSpec],
+) -> None:
+    changelog = specs[flight_ops().topic_names.changelog("flights")]
+
+    assert int(changelog.config["max.message.bytes"]) == STATE_BYTES_MAX
+    assert STATE_BYTES_MAX > SUBJECT_OUTPUT_BYTES_MAX + ERROR_BYTES_MAX + 3_000_000
 
 
 @pytest.mark.parametrize(("replication", "in_sync"), [(None, None), (1, None), (2, None), (3, "2")])

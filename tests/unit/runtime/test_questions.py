@@ -5,7 +5,7 @@ import pytest
 
 from cape_stream.adapters.simulated import MemoryTable
 from cape_stream.model.request import EventPage, EventQuery, QueryFault
-from cape_stream.ports.source import Changes
+from cape_stream.ports.source import Changes, NotAskedError
 from cape_stream.runtime.lifecycle import TaskState
 from cape_stream.runtime.questions import Questions
 from cape_stream.runtime.settings import EngineSettings
@@ -235,3 +235,21 @@ def test_questions_of_a_task_that_left_are_dropped() -> None:
 
     assert sorted(desk.answers()) == ["C"]
     assert desk.source.calls == [["A"], ["C"]]
+
+
+def test_call_that_never_reached_the_source_is_made_again_as_it_was() -> None:
+    refusals = [NotAskedError("busy"), NotAskedError("busy")]
+
+    def reply(queries: Sequence[EventQuery]) -> list[EventPage]:
+        if refusals:
+            raise refusals.pop()
+        return pages(queries)
+
+    desk = Desk(reply, source_batch_max=2, source_calls_max=1)
+    desk.ask(*"ABC")
+
+    assert sorted(desk.answers()) == list("ABC")
+    assert desk.source.calls == [["A", "B"], ["A", "B"], ["A", "B"], ["C"]]
+    assert desk.questions.counters.not_asked == 2
+    assert desk.questions.counters.failed_calls == 0
+    assert desk.questions.pace.cuts == 0

@@ -9,6 +9,7 @@ import pytest
 
 from cape_stream.adapters.simulated import MemoryTable
 from cape_stream.model.request import EventPage, EventQuery, QueryFault
+from cape_stream.ports.source import NotAskedError
 from cape_stream.runtime.lifecycle import TaskState
 from cape_stream.runtime.questions import STILL_HANGING, Questions
 from cape_stream.runtime.settings import EngineSettings
@@ -83,6 +84,25 @@ def test_source_that_is_back_answers_everything_that_waited_in_few_calls() -> No
     assert answers == {name: EventPage(query(name)) for name in NAMES[2:]}
     assert desk.questions.state is SourceState.CLOSED
     assert sorted(len(call) for call in desk.source.calls[before:]) == [1, 1, 1, 35]
+
+
+def test_probe_that_never_reached_the_source_is_made_again_at_once() -> None:
+    trouble = Trouble()
+    desk = opened(trouble, *NAMES)
+    reply, refusals = desk.source.reply, [NotAskedError("busy")]
+
+    def busy_once(queries: Sequence[EventQuery]) -> list[EventPage]:
+        if refusals:
+            raise refusals.pop()
+        answers: list[EventPage] = reply(queries)
+        return answers
+
+    desk.source.reply = busy_once
+    trouble.down = False
+
+    assert len(desk.answers(1_000, turns=20)) == len(NAMES) - 2
+    assert desk.questions.state is SourceState.CLOSED
+    assert not refusals
 
 
 def test_probe_is_not_held_up_by_a_call_that_was_out_when_the_breaker_opened() -> None:

@@ -7,6 +7,7 @@ from cape_stream.adapters.sources.memory import MemoryEventSource
 from cape_stream.model.event import Event
 from cape_stream.model.job import Job
 from cape_stream.model.topology import Ordering
+from cape_stream.ports.contexts import ContextSource
 from cape_stream.runtime.worker_handler import HandlerKey, JobHandler
 from cape_stream.sdk import App, Domain, Topology
 from cape_stream.sdk.runner import HandlerFunction
@@ -48,11 +49,15 @@ def job(
     )
 
 
-def bound(function: HandlerFunction, ordering: Ordering = "parallel") -> JobHandler:
+def bound(
+    function: HandlerFunction,
+    ordering: Ordering = "parallel",
+    contexts: ContextSource | None = None,
+) -> JobHandler:
     """The handler as a worker gets it, alone in topology ``delays`` under the name ``work``."""
     app = App("flight-ops")
     flights(app).topology("delays", ordering=ordering).handler(name="work")(function)
-    return app.job_handlers()[HandlerKey("flights", "delays", "work")]
+    return app.job_handlers(contexts)[HandlerKey("flights", "delays", "work")]
 
 
 def fed_topology() -> tuple[App, Topology]:
