@@ -5,8 +5,10 @@ from argparse import (
     ArgumentParser,
     Namespace,
     RawDescriptionHelpFormatter,
+    _SubParsersAction,
 )
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from cape_stream.cli.operator_arguments import add_operator_commands
@@ -108,10 +110,31 @@ def parse(argv: Sequence[str] | None) -> Namespace:
     add_valkey_commands(commands)
     add_realtime_commands(commands)
     _add_demo(commands)
-    found = parser.parse_args(argv)
+    found, unknown = parser.parse_known_args(argv)
+    if unknown:
+        raise _strange(_asked(parser, found), unknown)
     if found.command is None:
         parser.print_help()
     return found
+
+
+def _asked(parser: ArgumentParser, found: Namespace) -> ArgumentParser:
+    """The parser of the command, or of its verb, that was written."""
+    for action in parser._actions:
+        if isinstance(action, _SubParsersAction) and (name := getattr(found, action.dest, None)):
+            return _asked(action.choices[name], found)
+    return parser
+
+
+def _strange(parser: ArgumentParser, unknown: Sequence[str]) -> UsageError:
+    """Words that the command does not know, with the option that was meant, if one looks like it,
+    and its own help."""
+    known = [*parser._option_string_actions]
+    close = get_close_matches(unknown[0].partition("=")[0], known, n=1)
+    hint = f", did you mean {close[0]}?" if close else ";"
+    return UsageError(
+        f"unrecognized arguments: {' '.join(unknown)}{hint} see `{parser.prog} --help`"
+    )
 
 
 def _add_roles(commands: Any) -> None:
@@ -129,6 +152,7 @@ def _add_roles(commands: Any) -> None:
         ("dispatcher", "decide which events go where (one or more, on Kafka)", ""),
         ("worker", "run the handlers of an App (one or more, on Kafka)", " --queues general,slow"),
         ("refresh", "find what was never pinged (one leads, others stand by)", ""),
+        ("outbox", "ping what a PostgreSQL outbox notifies of, and prune it", ""),
     ):
         command = _command(
             commands,
@@ -149,7 +173,7 @@ def _add_ping(commands: Any) -> None:
         "say that subjects have news",
         "example:\n  cape ping shop.events:app orders order-7 --latest 3\n"
         "  cape ping shop.events:app orders --stdin < subjects.txt\n\n"
-        "With --stdin: one subject a line, optionally a tab and its newest sequence id.\n"
+        "With --stdin: one subject a line, as UTF-8, optionally a tab and its newest sequence id.\n"
         "A ping says what is already true, so repeating one does no harm.",
     )
     _add_app(ping)

@@ -44,7 +44,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _serve(arguments: Namespace) -> int:
-    """`cape run`, `cape dispatcher`, `cape worker`, `cape refresh`."""
+    """`cape run`, `cape dispatcher`, `cape worker`, `cape refresh`, `cape outbox`."""
     from cape_stream.roles import launch
 
     everything = arguments.command == "run"
@@ -64,21 +64,18 @@ def _ping(arguments: Namespace) -> int:
         raise UsageError("name one SUBJECT, or give --stdin and one subject a line; not both")
     if arguments.stdin and arguments.latest is not None:
         raise UsageError("--latest belongs to one SUBJECT; with --stdin write it behind a tab")
-    lines = sys.stdin if arguments.stdin else [_ping_line(arguments)]
+    one = [launch.Asked(arguments.subject, arguments.latest)]
     outcome = launch.ping(
         arguments.app,
         launch.settings(arguments.config, _flags(arguments)),
         domain=arguments.domain,
-        lines=lines,
+        asked=launch.read_lines(sys.stdin.buffer) if arguments.stdin else one,
         backend_name=arguments.backend,
     )
+    if outcome.refused and not arguments.stdin:
+        raise UsageError(outcome.refused[0])
     print(outcome.as_json() if arguments.json else outcome.in_words())
     return EXIT_DONE if outcome.complete else EXIT_FATAL
-
-
-def _ping_line(arguments: Namespace) -> str:
-    latest = "" if arguments.latest is None else f"\t{arguments.latest}"
-    return f"{arguments.subject}{latest}"
 
 
 def _topics(arguments: Namespace) -> int:
@@ -180,6 +177,7 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "dispatcher": _serve,
     "worker": _serve,
     "refresh": _serve,
+    "outbox": _serve,
     "ping": _ping,
     "topics": _topics,
     **dict.fromkeys(("topology", "cursor", "parked", "backfill", "explain", "audit"), _operate),

@@ -94,7 +94,12 @@ def add_operator_commands(commands: Any, add_place: AddPlace) -> None:
 
 def _add_topology(commands: Any, add_place: AddPlace) -> None:
     topology = _command(commands, "topology", "pause, drain or resume one", TOPOLOGY_EXAMPLES)
-    for verb in _verbs(topology, "pause", "drain", "resume"):
+    for verb in _verbs(
+        topology,
+        pause="issue no new jobs of it",
+        drain="the same, and wait until nothing of it is out",
+        resume="deliver everything that has come meanwhile",
+    ):
         _add_words(verb, "topology")
         if verb.prog.endswith("drain"):
             verb.add_argument(
@@ -105,7 +110,13 @@ def _add_topology(commands: Any, add_place: AddPlace) -> None:
 
 def _add_cursor(commands: Any, add_place: AddPlace) -> None:
     cursor = _command(commands, "cursor", "look at a cursor, or move it", CURSOR_EXAMPLES)
-    show, rewind, skip, put = _verbs(cursor, "show", "rewind", "skip", "set")
+    show, rewind, skip, put = _verbs(
+        cursor,
+        show="how far each topology is with a subject",
+        rewind="deliver everything after an event again",
+        skip="take one event as done",
+        set="put the cursor somewhere, forward or back",
+    )
     _add_words(show, "subject")
     _finish(show, add_place)
     for verb, flag, what in (
@@ -120,7 +131,13 @@ def _add_cursor(commands: Any, add_place: AddPlace) -> None:
 
 def _add_parked(commands: Any, add_place: AddPlace) -> None:
     parked = _command(commands, "parked", "what was put aside: list it, retry it", PARKED_EXAMPLES)
-    listed, release, skip, retry = _verbs(parked, "list", "release", "skip", "retry")
+    listed, release, skip, retry = _verbs(
+        parked,
+        list="what waits for another attempt, or for a person",
+        release="try one event now, also out of quarantine",
+        skip="take the event as done",
+        retry="try everything of the subject now",
+    )
     _add_words(listed)
     listed.add_argument("--topology", metavar="TOPOLOGY", help="of this one only")
     listed.add_argument("--limit", metavar="N", default="1000", help="at most so many")
@@ -140,11 +157,16 @@ def _command(commands: Any, name: str, what: str, epilog: str) -> Any:
     )
 
 
-def _verbs(parser: Any, *names: str) -> list[Any]:
-    """One parser a verb, with the examples of its command."""
+def _verbs(parser: Any, **meanings: str) -> list[Any]:
+    """One parser a verb, with what it does and the examples of its command."""
     kind = type(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=kind)
-    return [verbs.add_parser(name, help=name, epilog=parser.epilog) for name in names]
+    return [
+        verbs.add_parser(
+            name, help=what, description=what[0].upper() + what[1:] + ".", epilog=parser.epilog
+        )
+        for name, what in meanings.items()
+    ]
 
 
 def _add_words(parser: Any, *names: str) -> None:

@@ -94,8 +94,12 @@ class Crew:
             thread.join()
 
     def figures(self) -> dict[str, int]:
-        """How far all parts are."""
-        return {name: value for part in self._parts for name, value in part.figures().items()}
+        """How far all parts are; what several of them count is added up."""
+        figures: dict[str, int] = {}
+        for part in self._parts:
+            for name, value in part.figures().items():
+                figures[name] = figures.get(name, 0) + value
+        return figures
 
     def _run(self, part: Part) -> None:
         try:

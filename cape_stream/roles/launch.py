@@ -11,8 +11,8 @@ from cape_stream.errors import Fatal
 from cape_stream.roles import run, topic_plan
 from cape_stream.roles.backends import Backend, open_backend
 from cape_stream.roles.operate import Operator
-from cape_stream.roles.ping import PingOutcome
-from cape_stream.roles.ping import ping as ping_lines
+from cape_stream.roles.ping import Asked, PingOutcome, read_lines
+from cape_stream.roles.ping import ping as send_pings
 from cape_stream.roles.run import ALL_ROLES
 from cape_stream.roles.settings import BackendName, Settings, SettingsError
 from cape_stream.roles.settings_explained import explanations
@@ -21,7 +21,17 @@ from cape_stream.roles.topic_plan import Action, TopicOutcome
 from cape_stream.sdk.declaration import DeclarationError
 from cape_stream.sdk.loading import load_app
 
-__all__ = ["ALL_ROLES", "ASKED_WRONGLY", "operator", "ping", "serve", "settings", "topics"]
+__all__ = [
+    "ALL_ROLES",
+    "ASKED_WRONGLY",
+    "Asked",
+    "operator",
+    "ping",
+    "read_lines",
+    "serve",
+    "settings",
+    "topics",
+]
 
 INDENT = "    "
 EXPLANATION_COLUMNS = 96
@@ -75,13 +85,13 @@ def ping(
     found: Settings,
     *,
     domain: str,
-    lines: Iterable[str],
+    asked: Iterable[Asked],
     backend_name: BackendName | None,
 ) -> PingOutcome:
     """Ping subjects of an App; see `cape_stream.roles.ping.ping`."""
     app = load_app(target)
     with _opened(backend_name, found) as backend:
-        return ping_lines(app, backend, domain, lines)
+        return send_pings(app, backend, domain, asked)
 
 
 @contextmanager

@@ -1,8 +1,10 @@
 """Pings from a command line: one subject, or one a line of a long list."""
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cape_stream.errors import Fatal
 from cape_stream.model.sequence import BadSequenceError
@@ -16,6 +18,27 @@ from cape_stream.sdk.pinger import Pinger
 FLUSH_MS = 30_000
 TRY_AGAIN_MS = 50
 REFUSED_SHOWN_MAX = 10
+DIGITS_MAX = 40
+WHOLE_NUMBER = re.compile(r"-?[0-9]+", re.ASCII)
+
+
+class Asked(NamedTuple):
+    """A ping as somebody wrote it."""
+
+    subject: str
+    latest: str | None = None
+    """Its newest sequence id, if one was given."""
+    place: str = ""
+    """Where it stands, for messages, such as ``line 3: ``; empty where there is only one."""
+
+
+def read_lines(lines: Iterable[bytes]) -> Iterator[Asked]:
+    """One subject a line, byte for byte, or a subject, a tab and its newest sequence id."""
+    for number, line in enumerate(lines, 1):
+        text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape")
+        subject, tab, latest = text.rpartition("\t")
+        place = f"line {number}: "
+        yield Asked(subject, latest, place) if tab else Asked(text, None, place)
 
 
 @dataclass(slots=True)
@@ -28,7 +51,7 @@ class PingOutcome:
     lost: int = 0
     """Given up by the client; refresh finds their news."""
     refused: list[str] = field(default_factory=list)
-    """Lines that were none, each with its number and what is wrong with it."""
+    """What is wrong with those that are none, each with its place."""
 
     @property
     def complete(self) -> bool:
@@ -48,7 +71,8 @@ class PingOutcome:
 
     def in_words(self) -> str:
         """For people."""
-        lines = [f"{self.sent:,} pings of {self.domain} sent"]
+        pings = "ping" if self.sent == 1 else "pings"
+        lines = [f"{self.sent:,} {pings} of {self.domain} sent"]
         if self.lost:
             lines.append(f"{self.lost:,} given up by the client: the log did not take them")
         lines += self.refused[:REFUSED_SHOWN_MAX]
@@ -57,8 +81,8 @@ class PingOutcome:
         return "\n".join(lines)
 
 
-def ping(app: App, backend: Backend, domain: str, lines: Iterable[str]) -> PingOutcome:
-    """Ping what the lines name: a subject, or a subject, a tab and its newest sequence id.
+def ping(app: App, backend: Backend, domain: str, asked: Iterable[Asked]) -> PingOutcome:
+    """Send pings.
 
     Raises:
         SettingsError: the App has no such domain.
@@ -77,8 +101,8 @@ def ping(app: App, backend: Backend, domain: str, lines: Iterable[str]) -> PingO
     with Pinger(
         backend.log, backend.codec, backend.clock, topic=topic, partitions=app.partitions
     ) as pinger:
-        for number, line in enumerate(lines, 1):
-            _ping_line(pinger, line.rstrip("\r\n"), number, outcome)
+        for each in asked:
+            _ping(pinger, each, outcome)
         if not pinger.flush(FLUSH_MS):
             raise Fatal(f"{backend.place} does not answer; not every ping is known to be there")
         counters = pinger.counters()
@@ -86,20 +110,16 @@ def ping(app: App, backend: Backend, domain: str, lines: Iterable[str]) -> PingO
     return outcome
 
 
-def _ping_line(pinger: Pinger, line: str, number: int, outcome: PingOutcome) -> None:
-    subject, tab, text = line.rpartition("\t")
-    if not tab:
-        subject, text = text, ""
+def _ping(pinger: Pinger, asked: Asked, outcome: PingOutcome) -> None:
     try:
-        latest = _as_sequence(text) if tab else None
-        while not pinger.ping(subject, latest):
+        latest = None if asked.latest is None else _as_sequence(asked.latest)
+        while not pinger.ping(asked.subject, latest):
             pinger.flush(TRY_AGAIN_MS)  # the client's queue is full: wait, here nobody hurries
     except (BadSubjectError, BadSequenceError) as error:
-        outcome.refused.append(f"line {number}: {error}")
+        outcome.refused.append(f"{asked.place}{error}")
 
 
 def _as_sequence(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError as error:
-        raise BadSequenceError(f"latest must be a whole number, not {text!r}") from error
+    if len(text) > DIGITS_MAX or not WHOLE_NUMBER.fullmatch(text):
+        raise BadSequenceError(f"latest must be a whole number, not {text[:DIGITS_MAX]!r}")
+    return int(text)

@@ -59,7 +59,7 @@ def test_commit_is_refused_when_its_record_is_too_large(log: KafkaLog) -> None:
 def test_commit_stores_a_row_as_large_as_its_topic_takes(log: KafkaLog) -> None:
     """A subject with much put aside has one of megabytes, and a restore reads it back."""
     topic = new_topic(log)
-    changelog = new_topic(log, **{"max.message.bytes": str(STATE_BYTES_MAX)})
+    changelog = new_topic(log, max_message_bytes=str(STATE_BYTES_MAX))
     seat, committer = Seat(log, new_name("group"), [topic]), log.committer(new_name("committer"))
     poll_until(lambda: bool(seat.owned), seat)
     row = random.Random(1).randbytes(STATE_BYTES_MAX - 100_000)

@@ -1,12 +1,16 @@
 """Commands that do one thing, on the embedded log, and what they say when they cannot."""
 
 import json
+import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from cape_stream.adapters.embedded import EmbeddedLog, EmbeddedSettings
+from cape_stream.ports.log import TopicPartition
 from tests.integration import run_app
 
 APP = "tests.integration.run_app:app"
@@ -79,6 +83,47 @@ def test_ping_takes_many_subjects_and_names_the_lines_it_refuses(tmp_path: Path)
     ]
 
 
+def test_ping_reads_subjects_byte_for_byte_whatever_the_locale(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+    cape(tmp_path, "topics", "apply", APP, *data)
+    lines = "caf\u00e9\ncafe\u0301\r\na\rb\n \na\tb\t7\n".encode() + b"\xff\xfe\n"
+    strict = {"PYTHONIOENCODING": "ascii:strict"}
+
+    command = [sys.executable, "-m", "cape_stream", "ping", APP, "orders", "--stdin", *data]
+    told = subprocess.run(
+        command, cwd=run_app.PROJECT, input=lines, env={**os.environ, **strict}, capture_output=True
+    )
+
+    assert (told.returncode, told.stderr) == (1, b"")
+    assert told.stdout.decode().splitlines() == [
+        "5 pings of orders sent",
+        "line 6: subject is not valid UTF-8 text: surrogates not allowed",
+    ]
+    assert pinged(tmp_path / "data") == {"caf\u00e9", "cafe\u0301", "a\rb", " ", "a\tb"}
+
+
+def test_ping_takes_the_subject_of_a_command_line_as_it_is(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+    cape(tmp_path, "topics", "apply", APP, *data)
+
+    told = cape(tmp_path, "ping", APP, "orders", "a\t3\r\n", *data)
+
+    assert told.stdout == "1 ping of orders sent\n"
+    assert pinged(tmp_path / "data") == {"a\t3\r\n"}
+
+
+def pinged(folder: Path) -> set[str]:
+    """Subjects of all pings in the log."""
+    with closing(EmbeddedLog(folder / "log", EmbeddedSettings(), now_ms=lambda: 0)) as log:
+        reader, found = log.reader(), set[str]()
+        for number in range(4):
+            partition = TopicPartition("runs.orders.pings", number)
+            for records in reader.read(partition, 0, reader.watermarks(partition).high):
+                found.update(str(record.key, "utf-8") for record in records if record.key)
+        reader.close()
+    return found
+
+
 def test_ping_is_served_by_the_next_run(tmp_path: Path) -> None:
     run_app.fill(tmp_path, subjects=1, events_each=2)
     data = ("--data", str(tmp_path / "data"))
@@ -90,7 +135,7 @@ def test_ping_is_served_by_the_next_run(tmp_path: Path) -> None:
     code, _ = run_app.end(process)
 
     assert told.returncode == 0
-    assert told.stdout == "1 pings of orders sent\n"
+    assert told.stdout == "1 ping of orders sent\n"
     assert code == 0
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.engine import URL, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from cape_stream.adapters.sources.postgres_reader import PostgresReader
-from cape_stream.adapters.sources.sql_engine import open_engine
+from cape_stream.adapters.sources.sql_engine import open_engine, shown_database
 from cape_stream.adapters.sources.sql_rows import (
     PAYLOAD,
     SEQUENCE,
@@ -155,6 +155,7 @@ class SqlEventSource:
             if isinstance(database, Engine)
             else open_engine(database, statement_timeout_ms=statement_timeout_ms, size=pool_size)
         )
+        self._shown = f"table {table} of {shown_database(self._engine)}"
         self._lock = Lock()
         self._checked: tuple[EventTable, Reader] | None = None
         self._told: set[str] = set()
@@ -173,7 +174,7 @@ class SqlEventSource:
     def _reader(self) -> tuple[EventTable, Reader]:
         with self._lock:
             if self._checked is None:
-                with _retyped(self._names.table):
+                with self._retyped():
                     table = describe(self._engine, self._names, self._settle_ms)
                     self._checked = table, self._open_reader(table)
             return self._checked
@@ -211,7 +212,7 @@ class SqlEventSource:
             answers.append(None if refusal is None else QueryFault(query, refusal))
             if refusal is None:
                 valid.append(query)
-        with _retyped(self._names.table):
+        with self._retyped():
             pages = iter(reader.pages(valid) if valid else ())
         return [next(pages) if answer is None else answer for answer in answers]
 
@@ -220,7 +221,7 @@ class SqlEventSource:
         table, reader = self._reader()
         sweep = Sweep(table.shown, table.place_names)
         after = sweep.decode(watermark)
-        with _retyped(self._names.table):
+        with self._retyped():
             if table.names.changed is not None:
                 rows = reader.changes(after, limit)
             else:
@@ -247,6 +248,18 @@ class SqlEventSource:
                 newest[subject] = max(sequence, newest.get(subject, 0))
         return list(newest.items())
 
+    @contextmanager
+    def _retyped(self) -> Iterator[None]:
+        """Let no error of a database library pass the port."""
+        try:
+            yield
+        except CapeError:
+            raise
+        except DBAPIError as error:
+            raise Retry(f"cannot read {self._shown} now: {error.orig}") from error
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            raise Retry(f"cannot read {self._shown} now: {error}") from error
+
     def _tell(self, bad_row: str) -> None:
         with self._lock:
             if bad_row in self._told or len(self._told) >= BAD_ROWS_TOLD_MAX:
@@ -258,19 +271,6 @@ class SqlEventSource:
         """Close all connections, unless they are those of an engine of yours."""
         if self._owns_engine:
             self._engine.dispose()
-
-
-@contextmanager
-def _retyped(table: str) -> Iterator[None]:
-    """Let no error of a database library pass the port."""
-    try:
-        yield
-    except CapeError:
-        raise
-    except DBAPIError as error:
-        raise Retry(f"cannot read table {table} now: {error.orig}") from error
-    except (SQLAlchemyError, sqlite3.Error) as error:
-        raise Retry(f"cannot read table {table} now: {error}") from error
 
 
 def _text(value: Any) -> Any:

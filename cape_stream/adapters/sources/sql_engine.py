@@ -3,7 +3,7 @@
 from pathlib import Path
 from sqlite3 import Connection as SqliteConnection
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from sqlalchemy import create_engine, event
 from sqlalchemy.engine import URL, Engine, make_url
@@ -35,6 +35,13 @@ def open_engine(database: str | URL, *, statement_timeout_ms: int, size: int) ->
     if dialect in ("postgresql", "postgres"):
         return _open_postgres(url, statement_timeout_ms, pool)
     raise ValueError(f"a source must be in SQLite or PostgreSQL, not in {dialect}")
+
+
+def shown_database(engine: Engine) -> str:
+    """Which database it is, for messages: no user, no password, no options."""
+    url = engine.url
+    name = unquote((url.database or "").removeprefix("file:"))
+    return f"{url.host}/{name}" if url.host else name or "the database"
 
 
 def _open_sqlite(url: URL, statement_timeout_ms: int, pool: dict[str, Any]) -> Engine:

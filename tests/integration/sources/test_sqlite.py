@@ -1,5 +1,6 @@
 """The SQL source on a SQLite file: writers beside it, settle times, bad rows, slow statements."""
 
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -461,6 +462,15 @@ def test_source_reads_a_view(
 
     assert ask(source, "T") == [2]
     assert sweep(source, None)[0] == [("S", 1), ("T", 2)]
+
+
+def test_source_names_the_file_that_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "no such.db"
+    said = re.escape(f"table events of {path} now: unable to open")
+
+    with closing(SqlEventSource(f"sqlite:///{path}")) as source, pytest.raises(Retry, match=said):
+        source.check()
+    assert not path.exists()
 
 
 def test_source_says_retry_when_the_file_is_no_database(path: Path) -> None:

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from cape_stream.cli import main
+from cape_stream.cli import commands, main
 
 COMMANDS = ["run", "dispatcher", "worker", "refresh", "ping", "topics", "settings", "demo"]
-COMMANDS += ["processor", "publisher", "queues"]
+COMMANDS += ["processor", "publisher", "queues", "topology", "cursor", "parked", "backfill"]
+COMMANDS += ["explain", "audit", "valkey", "realtime", "ws"]
+VERBS = ["topology pause", "topology drain", "topology resume", "cursor show", "cursor rewind"]
+VERBS += ["cursor skip", "cursor set", "parked list", "parked release", "parked skip"]
+VERBS += ["parked retry"]
 HEAVY = ["confluent_kafka", "rocksdict", "sqlalchemy", "fastavro", "asyncio", "cape_stream.sdk"]
 
 APP = """\
@@ -44,7 +48,14 @@ def in_a_folder_with_an_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     [
         ("fly", "invalid choice: 'fly'"),
         ("run", "the following arguments are required: APP; see `cape run --help`"),
-        ("run shop_app:app --nonsense", "unrecognized arguments: --nonsense"),
+        (
+            "run shop_app:app --nonsense",
+            "unrecognized arguments: --nonsense; see `cape run --help`",
+        ),
+        ("run shop_app:app --concurency=3", "did you mean --concurrency? see `cape run --help`"),
+        ("run shop_app:app other", "unrecognized arguments: other; see `cape run --help`"),
+        ("cursor show shop_app:app orders s --jsn", "--json? see `cape cursor show --help`"),
+        ("--nonsense", "unrecognized arguments: --nonsense; see `cape --help`"),
         ("run shop_app", "write module:attribute, such as shop_app:app"),
         ("run shop_app.py:app", "write module:attribute, such as shop_app:app"),
         ("run gone_app:app", "there is no module 'gone_app'"),
@@ -101,16 +112,46 @@ def test_cape_says_what_it_can_do_when_it_is_asked_nothing(
     assert "cape run shop.events:app" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_are_all_asked_for_their_help() -> None:
+    assert set(commands.COMMANDS) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *VERBS])
 def test_help_of_every_command_teaches_by_an_example(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:
-        main([command, "--help"])
+        main([*command.split(), "--help"])
 
     text = capsys.readouterr().out
     assert left.value.code == 0
     assert f"  cape {command}" in text.split("example:")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["s", "--latest", "-1"], "cape: latest is negative: -1"),
+        (["s", "--latest", "1.0"], "cape: latest must be a whole number, not '1.0'"),
+        (["s", "--latest", "1_0"], "cape: latest must be a whole number, not '1_0'"),
+        (["s", "--latest", "9223372036854775808"], "cape: latest is beyond int64"),
+        (["s", "--latest", ""], "cape: latest must be a whole number, not ''"),
+        ([""], "cape: subject is empty"),
+        (["y" * 1_025], "cape: subject has 1025 bytes, more than 1024"),
+        (["\udcff"], "cape: subject is not valid UTF-8 text"),
+    ],
+)
+def test_ping_of_what_is_no_subject_or_sequence_id_is_asked_wrongly(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["topics", "apply", "shop_app:app"])
+    capsys.readouterr()
+
+    code = main(["ping", "shop_app:app", "orders", *words])
+
+    told = capsys.readouterr()
+    assert (code, told.out) == (2, "")
+    assert told.err.splitlines()[-1].startswith(said)
 
 
 def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:

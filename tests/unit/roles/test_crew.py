@@ -45,6 +45,12 @@ def test_crew_stops_its_parts_in_reverse_order_and_waits_for_each() -> None:
     assert set(crew.figures()) == {"a_lines", "b_lines"}
 
 
+def test_crew_adds_up_what_several_parts_count() -> None:
+    crew = Crew([Loop("a", ["x"]), Loop("a", ["y", "z"])])
+
+    assert crew.figures() == {"a_lines": 3}
+
+
 def test_crew_is_over_when_one_part_fails_and_remembers_why() -> None:
     diary: list[str] = []
     error = Fatal("the disk is gone")

@@ -2,12 +2,14 @@ from cape_stream.adapters.avro import AvroCodec
 from cape_stream.adapters.simulated import SimClock, SimLog
 from cape_stream.adapters.sources.memory import MemoryEventSource
 from cape_stream.roles.backends import Backend
-from cape_stream.roles.dispatcher import task_groups
+from cape_stream.roles.dispatcher import _figures, task_groups
 from cape_stream.roles.settings import Settings
 from cape_stream.roles.source_limits import SourceLimits
 from cape_stream.roles.topics import topic_specs
 from cape_stream.runtime.loop import check_partitions
 from cape_stream.sdk import App, Batch
+from tests.desk import topology
+from tests.unit.runtime.engine_worlds import EngineWorld
 
 
 def shop() -> App:
@@ -35,3 +37,12 @@ def test_task_groups_read_back_and_write_both_lanes_of_every_queue() -> None:
     }
     log.create_topics(topic_specs(app))
     assert set(check_partitions(log, [group])) >= set(group.outputs)
+
+
+def test_figures_count_the_records_that_were_put_aside() -> None:
+    world = EngineWorld(topology("T1"))
+    engine = world.running()
+    world.put_ping(b"S", b"junk")
+    world.turn(engine)
+
+    assert _figures(engine)["dead_letters"] == 1
