@@ -95,7 +95,8 @@ class Publisher:
 
     def __post_init__(self) -> None:
         topics = self.names.job_topics(self.queues)
-        self._member = self.log.member(self.names.publisher_group, topics, self)
+        group = f"{self.names.app}.publishers"
+        self._member = self.log.member(group, topics, self)
 
     async def step(self, timeout_ms: int) -> None:
         """Poll, send, commit; repeats what was not sent, and polls no more until it is.
