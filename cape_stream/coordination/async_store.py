@@ -19,10 +19,10 @@ Result = TypeVar("Result")
 class AsyncStore:
     """One per event loop, whose tasks share it. See `Store`."""
 
-    def __init__(self, settings: ValkeySettings) -> None:
+    def __init__(self, settings: ValkeySettings, figures: Figures | None = None) -> None:
         self.settings = settings
         self.place = str(Place.of(settings.url))
-        self.figures = Figures()
+        self.figures = Figures() if figures is None else figures
         self._breaker = Breaker(self.place)
         self._client: Any = None
         self._waiting: Any = None

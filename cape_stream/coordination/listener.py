@@ -21,6 +21,8 @@ POLL_MS = 100
 RECONNECT_MIN_MS = 50
 RECONNECT_MAX_MS = 2_000
 CATCH_UP_MAX = 500
+STALENESS = "event_staleness_seconds"
+"""The gauge that shows `Listener.staleness_ms`."""
 
 EventId = tuple[int, int]
 
@@ -121,6 +123,7 @@ class Listener:
         self._is_closed = False
         self._proven_ms = float("-inf")
         self._pinged_ms: list[float] = []
+        self._gauge = lambda: self.staleness_ms() / 1_000
 
     def watch(self, watch: Watch) -> None:
         """Listen to one more topic, from now on; its first word is `on_gap`."""
@@ -128,6 +131,7 @@ class Listener:
             self._watches[watch.channel.encode()] = watch
             self._fresh_watches.append(watch)
             if self._thread is None:
+                self._store.figures.watch(STALENESS, self._gauge)
                 self._thread = threading.Thread(target=self._run, name="cape-events", daemon=True)
                 self._thread.start()
 
@@ -141,10 +145,11 @@ class Listener:
 
     def close(self) -> None:
         """Stop listening."""
-        self._is_closed = True
+        was_closed, self._is_closed = self._is_closed, True
         thread = self._thread
-        if thread is not None:
+        if thread is not None and not was_closed:
             thread.join()
+            self._store.figures.unwatch(STALENESS, self._gauge)
 
     def _run(self) -> None:
         pause_ms = RECONNECT_MIN_MS

@@ -28,16 +28,20 @@ class Store:
     timeouts. A call that was cut is repeated once, which is safe because every script carries an id
     that makes a repetition the same operation.
 
+    Args:
+        settings: where the server is.
+        figures: where it counts; None: in figures of its own.
+
     Raises:
         Retry: (any call) the server is away, frozen, full, loading or read-only.
         Reject: (any call) a key holds what another program wrote.
         Fatal: (any call) wrong credentials or too few rights.
     """
 
-    def __init__(self, settings: ValkeySettings) -> None:
+    def __init__(self, settings: ValkeySettings, figures: Figures | None = None) -> None:
         self.settings = settings
         self.place = str(Place.of(settings.url))
-        self.figures = Figures()
+        self.figures = Figures() if figures is None else figures
         self._breaker = Breaker(self.place)
         self._client = _Lazy(settings, settings.call_timeout_ms)
         self._waiting = _Lazy(settings, settings.call_timeout_ms + WAIT_SLICE_MS)

@@ -18,7 +18,7 @@ from cape_stream.ports.contexts import Context
 from cape_stream.ports.credentials import HookTokens
 from cape_stream.realtime.context import RealtimeContext
 from cape_stream.realtime.settings import RealtimeSettings
-from cape_stream.roles.valkey import NOT_INSTALLED, URL_VARIABLE
+from cape_stream.roles.valkey import NOT_INSTALLED, URL_VARIABLE, open_store
 from cape_stream.runtime.worker_handler import Executor, HandlerKey, JobHandler, JobOutcome
 from cape_stream.sdk.app import App
 
@@ -227,13 +227,9 @@ class Executions:
 
 def _on_server(url: str) -> tuple[HookTokens, Callable[[], None]]:
     """Tokens of a server, and what closes its connections. Only now its client is needed."""
-    try:
-        from cape_stream.coordination.credentials import ValkeyHookTokens
-        from cape_stream.coordination.settings import ValkeySettings
-        from cape_stream.coordination.store import Store
-    except ImportError as error:
-        raise Fatal(f"{URL_VARIABLE} is set, but {NOT_INSTALLED}") from error
-    store = Store(ValkeySettings(url=url))
+    store = open_store(url)
+    from cape_stream.coordination.credentials import ValkeyHookTokens
+
     return ValkeyHookTokens(store), store.close
 
 

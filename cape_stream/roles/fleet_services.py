@@ -15,11 +15,10 @@ from cape_stream.adapters.sqs.mailer import SesMailer
 from cape_stream.adapters.sqs.object_store import S3ObjectStore
 from cape_stream.coordination.async_store import AsyncStore
 from cape_stream.coordination.limits import AsyncLimit
-from cape_stream.coordination.settings import ValkeySettings
 from cape_stream.queues.equipment import Services
 from cape_stream.roles.fleet_valkey import ValkeyProgress, ValkeyResults
 from cape_stream.roles.settings import Settings, SettingsError
-from cape_stream.roles.valkey import URL_VARIABLE
+from cape_stream.roles.valkey import URL_VARIABLE, open_async_store
 
 FOLDER = "queues"
 """Below `process.data_dir`: what is not shared."""
@@ -65,7 +64,7 @@ async def fleet_services(settings: Settings) -> AsyncIterator[Services]:
 
 def _shared_store() -> AsyncStore | None:
     url = os.environ.get(URL_VARIABLE)
-    return AsyncStore(ValkeySettings(url=url)) if url else None
+    return open_async_store(url) if url else None
 
 
 def _deliveries(folder: Path) -> SqlDeliveries:

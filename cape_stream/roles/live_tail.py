@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cape_stream.errors import CapeError, Fatal
-from cape_stream.roles.valkey import NOT_INSTALLED, URL_VARIABLE
+from cape_stream.errors import CapeError
+from cape_stream.roles.valkey import URL_VARIABLE, open_store
 
 if TYPE_CHECKING:
     from cape_stream.coordination.audit_tail import AuditTail
@@ -109,11 +109,7 @@ def open_tail(app: str, environ: Mapping[str, str] = os.environ) -> LiveTail:
     url = environ.get(URL_VARIABLE)
     if not url:
         return NoTail()
-    try:
-        from cape_stream.coordination.audit_tail import AuditTail
-        from cape_stream.coordination.settings import ValkeySettings
-        from cape_stream.coordination.store import Store
-    except ImportError as error:
-        raise Fatal(f"{URL_VARIABLE} is set, but {NOT_INSTALLED}") from error
-    store = Store(ValkeySettings(url=url))
+    store = open_store(url)
+    from cape_stream.coordination.audit_tail import AuditTail
+
     return ValkeyTail(AuditTail(store), app, store.close)

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from cape_stream.errors import CapeError, Fatal
-from cape_stream.roles.valkey import NOT_INSTALLED, URL_VARIABLE
+from cape_stream.errors import CapeError
+from cape_stream.roles.valkey import URL_VARIABLE, open_store
 
 if TYPE_CHECKING:
     from cape_stream.coordination.audit_tail import AuditTail
@@ -129,13 +129,9 @@ def open_view(
     url = environ.get(URL_VARIABLE)
     if not url:
         return None
-    try:
-        from cape_stream.coordination.audit_tail import AuditTail
-        from cape_stream.coordination.ownership import Ownership
-        from cape_stream.coordination.settings import ValkeySettings
-        from cape_stream.coordination.store import Store
-    except ImportError as error:
-        raise Fatal(f"{URL_VARIABLE} is set, but {NOT_INSTALLED}") from error
-    store = Store(ValkeySettings(url=url))
+    store = open_store(url)
+    from cape_stream.coordination.audit_tail import AuditTail
+    from cape_stream.coordination.ownership import Ownership
+
     records = Ownership(store, f"partitions of {app}", RECORD_TTL_MS)
     return ViewThread(PartitionView(records, AuditTail(store), app, node, names), store.close)

@@ -30,6 +30,7 @@ from cape_stream.roles.fleet_services import fleet_services
 from cape_stream.roles.gauge_server import serve_gauges
 from cape_stream.roles.settings import Settings
 from cape_stream.roles.sqs_jobs import StatusSender, jobs_handler
+from cape_stream.roles.valkey import FIGURES
 from cape_stream.runtime.steady import SteadyClock
 from cape_stream.runtime.worker_handler import Executor
 from cape_stream.sdk.app import App
@@ -145,7 +146,7 @@ async def opened(
                 return
             processor = Processor(lanes, settings.processor, clock, interruptions=services.progress)
             gauges = Gauges(processor, clock.now_ms)
-            with serve_gauges(settings.processor, lambda: gauges.text):
+            with serve_gauges(settings.processor, lambda: gauges.text + FIGURES.as_text()):
                 yield FleetWorker(processor, gauges)
     finally:
         await server.close()

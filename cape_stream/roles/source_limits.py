@@ -12,15 +12,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from cape_stream.errors import Fatal, Retry
+from cape_stream.errors import Retry
 from cape_stream.model.request import EventPage, EventQuery, QueryFault
 from cape_stream.ports.source import Changes, EventSource, NotAskedError
-from cape_stream.roles.valkey import NOT_INSTALLED, URL_VARIABLE
+from cape_stream.roles.valkey import URL_VARIABLE, open_store
 from cape_stream.runtime.settings import EngineSettings
 
 if TYPE_CHECKING:
     from cape_stream.coordination.limits import Limits
-    from cape_stream.coordination.store import Store
 
 CALLS_MOST = 200
 """Of a whole fleet at one source."""
@@ -92,7 +91,7 @@ class SourceLimits:
         self._app = app
         self._settings = settings
         url = environ.get(URL_VARIABLE)
-        self._store = _store_at(url) if url else None
+        self._store = open_store(url) if url else None
 
     def around(self, domain: str, source: EventSource) -> EventSource:
         """The source of a domain, within its limit."""
@@ -112,20 +111,7 @@ class SourceLimits:
         name = f"source {self._app}.{domain}"
         return LimitedSource(source, Limits(self._store, limit), name, settings.source_slow_ms)
 
-    def figures(self) -> Mapping[str, int]:
-        """What happened at the server, by name."""
-        return {} if self._store is None else self._store.figures.all()
-
     def close(self) -> None:
         """Free connections."""
         if self._store is not None:
             self._store.close()
-
-
-def _store_at(url: str) -> "Store":
-    try:
-        from cape_stream.coordination.settings import ValkeySettings
-        from cape_stream.coordination.store import Store
-    except ImportError as error:
-        raise Fatal(f"{URL_VARIABLE} is set, but {NOT_INSTALLED}") from error
-    return Store(ValkeySettings(url=url))

@@ -1,4 +1,7 @@
-"""`cape valkey doctor`: what the coordination layer thinks of its server."""
+"""The Valkey that `CAPE_VALKEY_URL` names: how roles open it, what they did there, and the doctor.
+
+Its client is needed only where the variable is set, so it is imported only then.
+"""
 
 import json
 import os
@@ -7,16 +10,45 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from cape_stream.coordination.figures import Figures
 from cape_stream.errors import Fatal
 
 if TYPE_CHECKING:
+    from cape_stream.coordination.async_store import AsyncStore
     from cape_stream.coordination.doctor import Finding
+    from cape_stream.coordination.store import Store
 
 URL_VARIABLE = "CAPE_VALKEY_URL"
 NOT_INSTALLED = (
     "the Valkey client is not installed; run: python -m pip install 'cape-stream[valkey]'"
 )
 DEFAULT_URL = "valkey://127.0.0.1:6379/0"
+FIGURES = Figures()
+"""What the stores of this process do; `Figures.as_text` is what Prometheus reads."""
+
+
+def open_store(url: str) -> "Store":
+    """A store on the server that the environment names.
+
+    Raises:
+        Fatal: the URL cannot be understood, or the client is not installed.
+    """
+    try:
+        from cape_stream.coordination.settings import ValkeySettings
+        from cape_stream.coordination.store import Store
+    except ImportError as error:
+        raise Fatal(f"{URL_VARIABLE} is set, but {NOT_INSTALLED}") from error
+    return Store(ValkeySettings(url=url), FIGURES)
+
+
+def open_async_store(url: str) -> "AsyncStore":
+    """The same for an event loop."""
+    try:
+        from cape_stream.coordination.async_store import AsyncStore
+        from cape_stream.coordination.settings import ValkeySettings
+    except ImportError as error:
+        raise Fatal(f"{URL_VARIABLE} is set, but {NOT_INSTALLED}") from error
+    return AsyncStore(ValkeySettings(url=url), FIGURES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,7 @@ def test_doctor_says_that_the_client_is_missing_and_the_roles_need_none() -> Non
     assert done.stderr.startswith("cape: the Valkey client is not installed")
 
 
+@pytest.mark.usefixtures("valkey_replica")
 def test_documented_rights_are_enough(open_store: OpenStore, valkey_server: LocalValkey) -> None:
     words = re.search(r"ACL SETUSER (.*?)```", PAGE.read_text(), re.DOTALL)
     assert words is not None
@@ -88,6 +89,14 @@ def test_documented_rights_are_enough(open_store: OpenStore, valkey_server: Loca
     found = verdicts(open_store, url, prefix="cape:1", replicas_min=1)
 
     assert [name for name, verdict in found.items() if verdict == "fail"] == []
+
+
+def test_doctor_says_that_there_are_too_few_replicas(
+    open_store: OpenStore, valkey_server: LocalValkey
+) -> None:
+    found = verdicts(open_store, valkey_server.url, replicas_min=1)
+
+    assert [name for name, verdict in found.items() if verdict == "fail"] == ["cache"]
 
 
 def test_doctor_names_what_rights_are_missing(
