@@ -11,22 +11,29 @@ from tests.integration import run_app
 
 APP = "tests.integration.run_app:app"
 KILLS = 8
+KILLS_AT_WORK = 3
+"""So many kills at least must have met it between its first event and its last."""
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(240)
 def test_run_loses_and_reorders_nothing_when_it_is_killed_again_and_again(tmp_path: Path) -> None:
     subjects, events_each = 60, 40
     run_app.fill(tmp_path, subjects, events_each)
     arguments = ("run", APP, "--data", str(tmp_path / "data"), "--concurrency", "4", "--quiet")
-    slow = {"RUN_APP_EVENT_WORK_S": "0.002"}
+    slow = {"RUN_APP_EVENT_WORK_S": "0.005"}
     dice = random.Random(seed := random.randrange(1_000_000))
     print(f"seed {seed}")
 
+    at_kills = []
     for _ in range(KILLS):
         process = run_app.start(tmp_path, *arguments, environment=slow)
-        time.sleep(dice.uniform(0.5, 2.0))
+        assert process.stderr is not None
+        assert "Ctrl-C stops" in process.stderr.readline()
+        time.sleep(dice.uniform(0.0, 1.2))
         assert process.poll() is None, process.communicate()[1]
         run_app.end(process, signal.SIGKILL)
+        at_kills.append(len(run_app.executions(tmp_path, "ledger")))
+    assert len({count for count in at_kills if 0 < count < subjects * events_each}) >= KILLS_AT_WORK
     process = run_app.start(tmp_path, *arguments)
     run_app.wait_for(tmp_path, ["ledger", "audit"], subjects * events_each, process)
     code, errors = run_app.end(process)
