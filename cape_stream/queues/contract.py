@@ -5,6 +5,7 @@ AWS sends (S3, SES, CloudWatch) keeps its own form, and a queue that carries it 
 its own. Decoding never raises: a body nobody understands is a value, with a label to count it by.
 """
 
+import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,10 @@ LABEL_CHARS_MAX = 60
 
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that SQS refuses. Source: the SendMessage page (the XML 1.0 characters)."""
+
+IDENTIFIER_CHARS_MAX = 128
+_PLAIN = re.compile("[!-~]+")
+_NOT_PLAIN = re.compile("[^!-~]")
 
 
 @dataclass(slots=True, frozen=True)
@@ -102,7 +107,8 @@ class MessageType(Generic[T]):
         Args:
             value: of the type's shape.
             message_id: for logs and, on a FIFO queue, for dropping repeats; None makes one.
-            tenant: whose work it is: becomes the message group, so that none starves others.
+            tenant: whose work it is, any text: becomes the message group, so that none starves
+                others.
             delay_s: not received before so many seconds.
             bytes_max: the queue's own limit, `QueueTraits.bytes_max`.
 
@@ -112,7 +118,10 @@ class MessageType(Generic[T]):
         name = message_id or uuid4().hex
         envelope = {"type": self.name, "version": self.version, "id": name, "body": value}
         body = _checked(self.name, name, encode(envelope), bytes_max)
-        return OutgoingMessage(body, group=tenant, deduplication_id=name, delay_s=delay_s)
+        group = identifier(tenant) if tenant else None
+        return OutgoingMessage(
+            body, group=group, deduplication_id=identifier(name), delay_s=delay_s
+        )
 
     def read(self, version: int, body: msgspec.Raw) -> T:
         """The value of a body of any version up to ours.
@@ -169,6 +178,19 @@ def shown_label(text: str) -> str:
     """A stranger's word, made fit for a log line and a metric."""
     shown = "".join(char if char.isprintable() else "?" for char in text[:LABEL_CHARS_MAX])
     return shown or "empty"
+
+
+def identifier(text: str) -> str:
+    """A text as SQS takes it for a message group or a deduplication id: the same if it can be, else
+    what can be shown of it and a digest, so that two texts stay two.
+
+    Source: the SendMessage page: at most 128 letters, digits and signs of ASCII.
+    """
+    if _PLAIN.fullmatch(text) and len(text) <= IDENTIFIER_CHARS_MAX:
+        return text
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+    shown = _NOT_PLAIN.sub("-", text[: IDENTIFIER_CHARS_MAX - len(digest) - 1])
+    return f"{shown}~{digest}"
 
 
 def forbidden_character(text: str) -> str | None:

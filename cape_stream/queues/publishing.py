@@ -18,15 +18,13 @@ from cape_stream.ports.codec import Codec
 from cape_stream.ports.log import Log, Member, Record, TopicPartition, Watermarks
 from cape_stream.ports.object_store import ObjectStore
 from cape_stream.ports.queue import FailureKind, OutgoingMessage, Queue
-from cape_stream.queues.messages.jobs import TYPE, JobRecord, claim_of, in_place
+from cape_stream.queues.messages.jobs import TYPE, JobRecord, claim_of, digest_of, in_place
 from cape_stream.queues.packing import batches, size_of
 
 POLL_RECORDS = 500
 BATCHES_AT_ONCE = 8
 """Sends under way at once."""
 PAUSE_S_MAX = 10.0
-TENANT_CHARS = 128
-"""Longest message group. Source: the SQS SendMessage page."""
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +50,8 @@ class _Ready:
 
     record: Record
     queue: str
+    tenant: str
+    """Its subject: a subject with many jobs does not starve the others."""
     message: OutgoingMessage
     is_done: bool = False
 
@@ -188,10 +188,10 @@ class Publisher:
         queue = self.names.queue_of(record.topic)
         if record.value is None:
             self.counters.nulls += 1
-            return _Ready(record, queue, OutgoingMessage(""), is_done=True)
+            return _Ready(record, queue, "", OutgoingMessage(""), is_done=True)
         tenant = (record.key or b"").decode(errors="replace")
-        message = _outgoing(in_place(queue, record.value), tenant)
-        return _Ready(record, queue, message)
+        message = _outgoing(in_place(queue, record.value), digest_of(record.value), tenant)
+        return _Ready(record, queue, tenant, message)
 
     async def _send(self, waiting: Sequence[_Ready]) -> None:
         """Send what can be sent; the rest stays."""
@@ -233,8 +233,8 @@ class Publisher:
             logger.warning("a claim cannot be stored, trying on: %s", error.reason)
             return False
         self.counters.claims += 1
-        tenant = ready.message.group or ""
-        ready.message = _outgoing(JobRecord(queue=ready.queue, claim=claim), tenant)
+        record = JobRecord(queue=ready.queue, claim=claim)
+        ready.message = _outgoing(record, claim.sha256, ready.tenant)
         return True
 
     async def _send_batch(
@@ -298,8 +298,6 @@ def _partition(record: Record) -> TopicPartition:
     return TopicPartition(record.topic, record.partition)
 
 
-def _outgoing(record: JobRecord, tenant: str) -> OutgoingMessage:
+def _outgoing(record: JobRecord, digest: str, tenant: str) -> OutgoingMessage:
     """Named by its content, so that a FIFO queue drops what a crash sends twice."""
-    group = "".join(char if char.isascii() and char.isalnum() else "-" for char in tenant)
-    message = TYPE.outgoing(record, bytes_max=1 << 40)
-    return OutgoingMessage(message.body, group=group[:TENANT_CHARS] or None)
+    return TYPE.outgoing(record, message_id=digest, tenant=tenant, bytes_max=1 << 40)

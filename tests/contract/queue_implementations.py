@@ -93,11 +93,13 @@ MOTO_CANNOT = {
     "deduplication outlives the message": "moto forgets the id with the message",
     "limit of the queue's own counts bytes": "moto knows the limit of the service only",
     "forbidden characters are refused": "moto takes any character in a batch",
+    "group of other characters is refused": "moto takes any group",
 }
 ELASTICMQ_CANNOT = {
     "extension of what is not in flight is refused": "ElasticMQ extends by the newest receipt",
     "second delete succeeds": "ElasticMQ says that the receipt is not valid",
     "limit of the queue's own counts bytes": "ElasticMQ keeps no MaximumMessageSize",
+    "message of 1 MiB is taken": "ElasticMQ takes 256 KiB",
 }
 IMPLEMENTATIONS = [
     QueueImplementation("simulated", None),

@@ -6,8 +6,15 @@ from collections.abc import Iterator
 import pytest
 
 from cape_stream.adapters.sqs.server import SqsServer
-from cape_stream.errors import Fatal
-from cape_stream.ports.queue import FailureKind, OutgoingMessage, Queue, QueueMessage
+from cape_stream.errors import Fatal, Reject
+from cape_stream.ports.queue import (
+    MESSAGE_BYTES_MAX,
+    FailureKind,
+    OutgoingMessage,
+    Queue,
+    QueueMessage,
+)
+from cape_stream.queues.contract import identifier
 from tests.contract.implementations import expect_what_is_declared, needs
 from tests.contract.queue_implementations import (
     QUEUES,
@@ -67,6 +74,66 @@ def test_tenant_of_a_standard_queue_comes_along(site: Site) -> None:
         (found,) = await take(queue)
 
         assert found.group == "tenant-7"
+
+    site.play(scene)
+
+
+@pytest.mark.parametrize("tenant", ["Müller & Söhne", "x" * 300, "a b", "\u0000", "plain/t-7"])
+def test_tenant_of_any_name_becomes_a_group_that_the_queue_takes(site: Site, tenant: str) -> None:
+    async def scene(server: MakesQueues) -> None:
+        queue = await server.create(site.name())
+        await put(queue, out("b", group=identifier(tenant)))
+
+        (found,) = await take(queue)
+
+        assert found.group == identifier(tenant)
+
+    site.play(scene)
+
+
+@needs("group of other characters is refused")
+@pytest.mark.parametrize("group", ["a b", "ä", "x" * 129])
+def test_group_of_other_characters_is_refused(site: Site, group: str) -> None:
+    async def scene(server: MakesQueues) -> None:
+        queue = await server.create(site.name())
+
+        sent: list[object] = []
+        try:
+            sent += await queue.send([out("b", group=group)])
+        except Reject as error:
+            sent.append(error)
+
+        assert sent != [None]
+        assert await take(queue) == []
+
+    site.play(scene)
+
+
+@needs("message of 1 MiB is taken")
+def test_message_of_the_size_that_the_queue_names_is_taken(site: Site) -> None:
+    async def scene(server: MakesQueues) -> None:
+        queue = await server.create(site.name())
+        await put(queue, out("x" * queue.traits.bytes_max))
+
+        (found,) = await take(queue)
+
+        assert len(found.body) == queue.traits.bytes_max
+
+    site.play(scene)
+
+
+def test_message_over_the_limit_of_the_service_is_not_sent(site: Site) -> None:
+    async def scene(server: MakesQueues) -> None:
+        queue = await server.create(site.name())
+
+        sent: list[object] = []
+        try:
+            sent += await queue.send([out("x" * (MESSAGE_BYTES_MAX + 1))])
+        except Reject as error:
+            sent.append(error)
+
+        assert sent != [None]
+        assert await take(queue) == []
 
     site.play(scene)
 

@@ -30,6 +30,9 @@ ACCOUNT = "111122223333"
 
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
+_IDENTIFIER = re.compile("[!-~]{1,128}")
+"""Of message groups and deduplication ids."""
+
 
 @dataclass(slots=True)
 class QueueFaults:
@@ -141,6 +144,9 @@ class SimulatedQueue:
         texts = (message.body, *message.attributes.values())
         if not message.body or any(_FORBIDDEN.search(text) for text in texts):
             return EntryFailure(FailureKind.REFUSED, "InvalidMessageContents")
+        names = (message.group, message.deduplication_id if self.traits.is_fifo else None)
+        if not all(name is None or _IDENTIFIER.fullmatch(name) for name in names):
+            return EntryFailure(FailureKind.REFUSED, "InvalidParameterValue: not an id")
         if self.traits.is_fifo and message.group is None:
             return EntryFailure(FailureKind.REFUSED, "MissingParameter: MessageGroupId")
         if not 0 <= message.delay_s <= DELAY_S_MAX:

@@ -52,8 +52,13 @@ def in_place(queue: str, record: bytes) -> JobRecord:
 
 def claim_of(bucket: str, prefix: str, record: bytes) -> ClaimCheck:
     """Where a record goes: named by its content, so that a repeat writes the same object."""
-    digest = hashlib.sha256(record).hexdigest()
+    digest = digest_of(record)
     return ClaimCheck(bucket=bucket, key=f"{prefix}{digest[:2]}/{digest}", sha256=digest)
+
+
+def digest_of(record: bytes) -> str:
+    """What names a record by its content."""
+    return hashlib.sha256(record).hexdigest()
 
 
 class JobRunner(Protocol):
@@ -96,6 +101,6 @@ class JobsHandler:
         found = await self.store.get(claim.bucket, claim.key)
         if found is None:
             raise Retry(f"the claim {claim.bucket}/{claim.key} is not there")
-        if hashlib.sha256(found).hexdigest() != claim.sha256:
+        if digest_of(found) != claim.sha256:
             raise Reject(f"the claim {claim.bucket}/{claim.key} has other content")
         return found

@@ -19,7 +19,7 @@ from cape_stream.model.job import Job
 from cape_stream.model.topic_names import TopicNames
 from cape_stream.ports.log import Log, TopicPartition, TopicSpec
 from cape_stream.ports.queue import EntryFailure, FailureKind, OutgoingMessage
-from cape_stream.queues.contract import Decoded, MessageType
+from cape_stream.queues.contract import Decoded, MessageType, identifier
 from cape_stream.queues.messages.jobs import CONTRACT, JobRecord, JobsHandler
 from cape_stream.queues.packing import batches, size_of
 from cape_stream.queues.publishing import Publisher, PublisherSettings
@@ -92,13 +92,20 @@ class Crashing(Publisher):
 class Carrying:
     """A publisher on a real log and a strict queue."""
 
-    def __init__(self, log: Log, bytes_max: int = 1_048_576, bucket: str = "claims") -> None:
+    def __init__(
+        self,
+        log: Log,
+        bytes_max: int = 1_048_576,
+        bucket: str = "claims",
+        *,
+        name: str = "jobs",
+    ) -> None:
         self.log = log
         self.store = Shelves()
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         server = SimulatedQueues(VirtualClock(loop).now_ms)
-        self.queue: SimulatedQueue = server.create("jobs", bytes_max=bytes_max)
+        self.queue: SimulatedQueue = server.create(name, bytes_max=bytes_max)
         self.settings = PublisherSettings(claim_bucket=bucket)
         self.publisher = self.begin()
 
@@ -226,10 +233,13 @@ def test_entry_that_failed_is_sent_again_alone_and_nothing_twice(log: Log) -> No
     play(scene)
 
 
-def test_crash_between_send_and_commit_sends_again_and_loses_nothing(log: Log) -> None:
+@pytest.mark.parametrize(("name", "messages"), [("jobs", 40), ("jobs.fifo", 20)])
+def test_crash_between_send_and_commit_sends_again_and_loses_nothing(
+    log: Log, name: str, messages: int
+) -> None:
     async def scene() -> None:
         write(log, *(job(number) for number in range(20)))
-        site = Carrying(log)
+        site = Carrying(log, name=name)
         site.publisher.close()
         site.publisher = site.begin(Crashing)
         await site.until(lambda: site.publisher.counters.sent == 20)
@@ -242,7 +252,7 @@ def test_crash_between_send_and_commit_sends_again_and_loses_nothing(log: Log) -
         again = site.begin()
         await again.step(50)
 
-        assert len(site.records()) == 40
+        assert len(site.records()) == messages
         assert len({record.record for record in site.records()}) == 20
         assert again.counters.sent == 0
         again.close()
@@ -262,6 +272,22 @@ def test_claim_store_that_is_away_holds_that_job_and_no_other(log: Log) -> None:
         assert site.publisher.counters.claims == 1
 
     play(scene)
+
+
+def test_text_that_can_be_an_identifier_stays_and_any_other_becomes_one_of_its_own() -> None:
+    plain = ["tenant-7", "a/b:c~", "x" * 128]
+    others = ["", "a b", "a-b ", "Müller", "Möller", "x" * 129, "y" * 300, "\x00", "\ud800"]
+
+    assert [identifier(text) for text in plain] == plain
+    made = [identifier(text) for text in others]
+    assert len(set(made)) == len(others)
+    assert all(len(each) <= 128 and each.isascii() and " " not in each for each in made)
+    assert identifier("Müller").startswith("M-ller~")
+
+
+def test_tenant_without_a_name_has_no_group() -> None:
+    assert TYPE.outgoing(Task("t"), tenant="").group is None
+    assert TYPE.outgoing(Task("t"), tenant="Müller").group == identifier("Müller")
 
 
 def test_size_counts_bytes_of_body_and_attributes() -> None:
