@@ -12,6 +12,7 @@ from cape_stream.roles.collecting import collect_seldom
 from cape_stream.roles.crew import Crew, Part, raise_failure, say, signals
 from cape_stream.roles.dispatcher import DispatcherPart
 from cape_stream.roles.orphans import hand_back_orphans
+from cape_stream.roles.outbox import OutboxPart, outboxes
 from cape_stream.roles.progress import Progress
 from cape_stream.roles.refresh import RefreshPart
 from cape_stream.roles.settings import BackendName, Settings, SettingsError
@@ -27,6 +28,8 @@ ROLES: Mapping[str, Callable[[App, Backend, Settings], Part]] = {
     "refresh": RefreshPart,
 }
 ALL_ROLES = tuple(ROLES)
+OUTBOX: Mapping[str, Callable[[App, Backend, Settings], Part]] = {"outbox": OutboxPart}
+"""Only for Apps that have one; on the embedded log it comes by itself, for nobody else could."""
 
 
 @contextmanager
@@ -53,7 +56,10 @@ def opened(
         if backend_name == "embedded":
             backend.log.create_topics(topic_specs(app))
             hand_back_orphans(app, backend)
-        crew = Crew([ROLES[role](app, backend, settings) for role in roles])
+            if any(outboxes(app)):
+                roles = (*roles, *OUTBOX)
+        parts = {**ROLES, **OUTBOX}
+        crew = Crew([parts[role](app, backend, settings) for role in roles])
         try:
             yield crew
         finally:

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from cape_stream.adapters.sources.memory import MemoryEventSource
+from cape_stream.adapters.sources.outbox import PostgresOutbox
 from cape_stream.adapters.sources.sql import SqlEventSource
 from cape_stream.ports.source import EventSource
 
@@ -100,6 +101,29 @@ def postgres(request: pytest.FixtureRequest, changed: str | None) -> Filled:
     return filled
 
 
+def postgres_outbox(request: pytest.FixtureRequest) -> Filled:
+    url: str = request.getfixturevalue("postgres_url")
+    connection = psycopg.connect(url, autocommit=True)
+    request.addfinalizer(connection.close)
+    connection.execute("DROP TABLE IF EXISTS contract_outbox")
+
+    def append(subject: str, sequence: int, payload: bytes, headers: Mapping[str, str]) -> None:
+        connection.execute(
+            "INSERT INTO contract_outbox (subject, sequence, payload, headers) "
+            "VALUES (%s, %s, %s, %s)",
+            (subject, sequence, payload, json.dumps(dict(headers))),
+        )
+
+    def reopen() -> PostgresOutbox:
+        source = PostgresOutbox(url, table="contract_outbox")
+        request.addfinalizer(source.close)
+        return source
+
+    source = reopen()
+    source.create()
+    return Filled(source, append, reopen, nul_allowed=False)
+
+
 def _opened(
     url: str,
     changed: str | None,
@@ -144,4 +168,5 @@ IMPLEMENTATIONS = [
     pytest.param(_sqlite_by_subject, id="sqlite-by-subject"),
     pytest.param(_postgres_by_id, id="postgres-by-id", marks=pytest.mark.postgres),
     pytest.param(_postgres_by_subject, id="postgres-by-subject", marks=pytest.mark.postgres),
+    pytest.param(postgres_outbox, id="postgres-outbox", marks=pytest.mark.postgres),
 ]

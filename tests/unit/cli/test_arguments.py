@@ -8,7 +8,8 @@ import pytest
 
 from cape_stream.cli import commands, main
 
-COMMANDS = ["run", "dispatcher", "worker", "refresh", "ping", "topics", "settings", "demo"]
+COMMANDS = ["run", "dispatcher", "worker", "refresh", "outbox"]
+COMMANDS += ["ping", "topics", "settings", "demo"]
 COMMANDS += ["processor", "publisher", "queues", "topology", "cursor", "parked", "backfill"]
 COMMANDS += ["explain", "audit", "valkey", "realtime", "ws"]
 VERBS = ["topology pause", "topology drain", "topology resume", "cursor show", "cursor rewind"]
