@@ -75,11 +75,9 @@ def _carry_out(operator: "Operator", arguments: Namespace) -> "Shown":
 def _check_reason(arguments: Namespace) -> None:
     """Before anything is sent: who changes what is delivered says why."""
     verb = getattr(arguments, "verb", arguments.command)
+    command = " ".join(dict.fromkeys(["cape", arguments.command, verb]))
     if verb in {"rewind", "set", "skip", "backfill"} and not arguments.why.strip():
-        raise UsageError(
-            f"cape {arguments.command} {verb} needs a reason, which the audit keeps: add --why"
-            ' "..."'
-        )
+        raise UsageError(f'{command} needs a reason, which the audit keeps: add --why "..."')
 
 
 def _who(arguments: Namespace) -> str:

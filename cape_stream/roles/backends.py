@@ -6,6 +6,7 @@ The embedded log is a folder that one process holds; Kafka is shared. Nothing el
 import logging
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -28,6 +29,8 @@ from cape_stream.runtime.steady import SteadyClock
 LOG_FOLDER = "log"
 STATE_FOLDER = "state"
 RETRY_MS = 500
+SAY_FIRST_S = 2.0
+"""How long somebody who waits for the log may wonder why nothing happens."""
 SAY_EVERY_MS = 10_000
 """How often somebody who waits for the log is told so."""
 
@@ -137,6 +140,9 @@ def patiently(
         StoppedError: ``stopping`` said True.
     """
     start_ms = said_ms = time.monotonic_ns() // 1_000_000
+    first = threading.Timer(SAY_FIRST_S, lambda: logger.warning("waiting for %s", place))
+    first.daemon = True
+    first.start()
     while True:
         try:
             return call()
@@ -153,6 +159,8 @@ def patiently(
                 said_ms = max(now_ms, start_ms + 1)
                 logger.warning("waiting for %s: %s", place, error)
             time.sleep((error.after_ms or RETRY_MS) / 1_000)
+        finally:
+            first.cancel()  # from here on its errors tell
 
 
 class StoppedError(Exception):

@@ -26,6 +26,7 @@ BackendName = Literal["embedded", "kafka"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 T = TypeVar("T")
 
+STATE_MEMORY_BYTES_MIN = 8 << 20
 KAFKA_SETTINGS = ("cape_stream.adapters.kafka.settings", "KafkaSettings")
 """Loaded when something of it is set: its package brings the Kafka client."""
 
@@ -54,6 +55,15 @@ class ProcessSettings:
     state_memory_bytes: int = 128 << 20
     """Memory of the state table, caches and write buffers together, whatever the number of
     tasks; at least 8 MiB."""
+
+    def __post_init__(self) -> None:
+        if not self.data_dir:
+            raise ValueError("data_dir is empty: name a folder, such as ./cape-data")
+        if self.state_memory_bytes < STATE_MEMORY_BYTES_MIN:
+            raise ValueError(
+                f"state_memory_bytes must be >= {STATE_MEMORY_BYTES_MIN},"
+                f" not {self.state_memory_bytes}"
+            )
 
 
 SECTIONS: Mapping[str, type] = {

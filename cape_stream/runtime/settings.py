@@ -1,11 +1,20 @@
 """Bounds and periods of the engine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+ZERO_IS_FINE = frozenset(
+    ("commit_interval_ms", "idle_poll_ms", "busy_poll_ms", "sweep_interval_ms")
+)
+"""As often as can be, or not at all; everything else that is 0 would mean that nothing is done."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class EngineSettings:
-    """One field, one reason. The defaults are what the benchmarks run with."""
+    """One field, one reason. The defaults are what the benchmarks run with.
+
+    Raises:
+        ValueError: a value is out of its range; the message names it.
+    """
 
     commit_interval_ms: int = 100
     """How often state goes out. Longer costs less and replays more after a crash."""
@@ -51,3 +60,10 @@ class EngineSettings:
     that fails, and so on; jittered."""
     source_backoff_max_ms: int = 15_000
     """Longest such time: a source that is back is asked within it."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            least = 0 if each.name in ZERO_IS_FINE else 1
+            value = getattr(self, each.name)
+            if value < least:
+                raise ValueError(f"{each.name} must be >= {least}, not {value}")

@@ -2,10 +2,16 @@
 
 from dataclasses import dataclass
 
+SESSION_MS_MIN = 100
+
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class EmbeddedSettings:
-    """Settings of `EmbeddedLog`; every bound is per process."""
+    """Settings of `EmbeddedLog`; every bound is per process.
+
+    Raises:
+        ValueError: a session is so short that its members would be put out between two polls.
+    """
 
     sync: bool = False
     """True: every write waits for the disk (fsync), so even a crash of the machine loses nothing
@@ -26,3 +32,9 @@ class EmbeddedSettings:
     as librdkafka's ``message.max.bytes``."""
     cache_bytes: int = 32 << 20
     """RocksDB's block cache, for consumers that lag and for restores."""
+
+    def __post_init__(self) -> None:
+        if self.session_timeout_ms < SESSION_MS_MIN:
+            raise ValueError(
+                f"session_timeout_ms must be >= {SESSION_MS_MIN}, not {self.session_timeout_ms}"
+            )

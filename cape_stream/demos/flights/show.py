@@ -42,9 +42,13 @@ def main(arguments: Namespace) -> int:
         with TemporaryDirectory(prefix="cape-demo-") as temporary:
             return _play(arguments, Path(temporary))
     folder = Path(arguments.data)
-    if folder.exists() and any(folder.iterdir()):
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(folder.iterdir())
+    except OSError as error:
+        raise Fatal(f"cannot work in {folder}: {error.strerror}; name another folder") from error
+    if not is_empty:
         raise Fatal(f"{folder} is not empty: the demo starts from nothing, name another folder")
-    folder.mkdir(parents=True, exist_ok=True)
     return _play(arguments, folder.resolve())
 
 

@@ -1,10 +1,12 @@
 """What is opened, and how long somebody waits for a log that is away."""
 
+import time
 from pathlib import Path
 
 import pytest
 
 from cape_stream.errors import Fatal, Retry
+from cape_stream.roles import backends
 from cape_stream.roles.backends import (
     StoppedError,
     member_name,
@@ -54,6 +56,19 @@ def test_patience_tells_once_what_it_waits_for(caplog: pytest.LogCaptureFixture)
     assert [record.message for record in caplog.records] == [
         "waiting for broker:9092: the broker is away"
     ]
+
+
+def test_patience_tells_what_it_waits_for_while_the_first_answer_takes_long(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "SAY_FIRST_S", 0.0)
+
+    def answer_late() -> list[str]:
+        while not caplog.records:
+            time.sleep(0.001)
+        return [record.message for record in caplog.records]
+
+    assert patiently(answer_late, "broker:9092") == ["waiting for broker:9092"]
 
 
 def test_table_of_a_second_dispatcher_in_one_folder_is_refused_with_the_way_out(
