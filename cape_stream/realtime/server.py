@@ -41,6 +41,7 @@ from cape_stream.realtime.links import LINK
 from cape_stream.realtime.settings import RealtimeSettings
 from cape_stream.realtime.streams import Ending, Stream, Wire
 
+STREAM_PATH = "/v1/stream"
 RETRY_AFTER_S = 5
 BODY_DEADLINE_S = 10.0
 """A client that has not sent its signal by then is let go."""
@@ -91,10 +92,9 @@ class StreamServer:
         self.hub: Hub
         self._feed: ChannelFeed
         self._publisher: ClientPublisher
-        self.app = Starlette(
+        self._others = Starlette(
             routes=[
-                Route("/v1/stream", _Raw(self._http_stream), methods=["GET", "OPTIONS"]),
-                WebSocketRoute("/v1/stream", self._ws_stream),
+                WebSocketRoute(STREAM_PATH, self._ws_stream),
                 Route("/v1/publish", self._publish, methods=["POST", "OPTIONS"]),
                 Route("/v1/client.js", self._client, methods=["GET"]),
                 Route("/livez", self._live, methods=["GET"]),
@@ -104,6 +104,13 @@ class StreamServer:
             ],
             lifespan=self._lifespan,
         )
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application; an event stream, of which there are thousands, takes no detour."""
+        if scope["type"] == "http" and scope["path"] == STREAM_PATH:
+            await self._http_stream(scope, receive, send)
+        else:
+            await self._others(scope, receive, send)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -121,6 +128,9 @@ class StreamServer:
         cors = self._door.cors(shown.origin)
         if scope["method"] == "OPTIONS":
             await _answer(send, 204, b"", [*cors, *PREFLIGHT_HEADERS])
+            return
+        if scope["method"] != "GET":
+            await _answer(send, 405, b'{"error":"method"}', [(b"allow", b"GET, OPTIONS"), *cors])
             return
         stream = self._admitted(shown, scope, Wire.SSE)
         if not isinstance(stream, Stream):
@@ -273,16 +283,6 @@ class StreamServer:
 
     async def _metrics(self, _: Request) -> Response:
         return PlainTextResponse(self.hub.counters.as_text())
-
-
-class _Raw:
-    """An ASGI function as a route's endpoint; a class, for of functions Starlette makes more."""
-
-    def __init__(self, serve: Callable[[Scope, Receive, Send], Any]) -> None:
-        self._serve = serve
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._serve(scope, receive, send)
 
 
 def _late_refusal(stream: Stream, *, is_revoked: bool) -> Refusal | int:

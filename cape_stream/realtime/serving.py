@@ -111,6 +111,7 @@ def uvicorn_server(
         ws_ping_interval=settings.heartbeat_interval_ms / 1_000,
         ws_ping_timeout=settings.send_deadline_ms / 1_000,
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+        interface="asgi3",
         lifespan="on",
         access_log=False,  # addresses hold grants
         server_header=False,

@@ -34,6 +34,7 @@ from cape_stream.ports.channels import (
 )
 from cape_stream.realtime.scripts import MARK, OPEN, PUBLISH_LIMITED, Names
 from cape_stream.realtime.subscriptions import Subscriptions
+from cape_stream.realtime.valkey_openings import SharedScript
 from cape_stream.realtime.valkey_writer import client_url, store_errors
 
 logger = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ class ValkeyChannelFeed:
         self._links = redis.ConnectionPool.from_url(client_url(url), protocol=2, **options)
         self._timeout_s = timeout_ms / 1_000
         self._retention = retention
-        self._open = self._client.register_script(OPEN)
+        self._open = SharedScript(self._client, OPEN)
         self._mark = self._client.register_script(MARK)
         self._publish = self._client.register_script(PUBLISH_LIMITED)
         self._topics = Subscriptions(self._timeout_s)
@@ -129,9 +130,9 @@ class ValkeyChannelFeed:
             keys += [names.history(channel), names.last(channel)]
         position = since or Position("", 0)
         with store_errors("open"):
-            answer = await self._open(
-                keys=keys,
-                args=[
+            answer = await self._open.call(
+                keys,
+                [
                     secrets.token_hex(EPOCH_BYTES),
                     position.epoch,
                     position.sequence,
@@ -188,6 +189,7 @@ class ValkeyChannelFeed:
         with contextlib.suppress(asyncio.CancelledError):
             await self._reader
         await self._topics.detach()
+        await self._open.close()
         await self._client.aclose()
         await self._links.aclose()
 

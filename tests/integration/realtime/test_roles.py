@@ -1,12 +1,7 @@
 """`cape realtime` and `cape ws` as processes: start, serve, drain, and say what is wrong."""
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -18,51 +13,11 @@ from cape_stream.coordination.store import Store
 from cape_stream.realtime.call_client import Asked, RequestClient, RequestWorker
 from cape_stream.realtime.settings import RealtimeSettings
 from cape_stream.roles.contexts import Contexts
-from tests.integration.realtime.kit import OPEN, SseClient, wait_until
+from tests.integration.realtime.kit import SseClient, closing_clients
+from tests.integration.realtime.processes import Role
 from tests.valkey import LocalValkey
 
 SECRET = "w" * 40
-
-
-class Role:
-    """One role in a process of its own."""
-
-    def __init__(self, *words: str, url: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "cape_stream", *words, "--port", "0"],
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"CAPE_VALKEY_URL": url},
-        )
-        assert self._process.stderr is not None
-        line = self._process.stderr.readline()
-        assert " on 127.0.0.1:" in line, line + self._process.stderr.read()
-        self.port = int(line.split(" on 127.0.0.1:")[1].split(";")[0])
-        wait_until(self._is_ready)
-
-    def _is_ready(self) -> bool:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=20)
-        try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
-        finally:
-            connection.close()
-
-    def stop(self) -> int:
-        self._process.send_signal(signal.SIGTERM)
-        assert self._process.stderr is not None
-        code = self._process.wait(30)
-        self._process.stderr.close()
-        return code
-
-    def end(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait(10)
-        assert self._process.stderr is not None
-        self._process.stderr.close()
 
 
 @pytest.fixture
@@ -76,9 +31,8 @@ def keys(tmp_path: Path) -> str:
 def roles(valkey_server: LocalValkey) -> Iterator[list[Role]]:
     """Roles that are ended with the test."""
     found: list[Role] = []
-    yield found
-    while OPEN:
-        OPEN.pop().close()
+    with closing_clients():
+        yield found
     for role in found:
         role.end()
 

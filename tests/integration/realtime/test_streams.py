@@ -451,7 +451,10 @@ def test_health_and_figures_are_served(site: Installation) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/", 404), ("PUT", "/v1/stream", 405), ("GET", "/v1/stream/../../etc", 404)],
+    [
+        *(("GET", "/", 404), ("GET", "/v1/stream/../../etc", 404)),
+        *(("PUT", "/v1/stream", 405), ("HEAD", "/v1/stream", 405)),
+    ],
 )
 def test_other_requests_are_answered(
     site: Installation, method: str, path: str, status: int
