@@ -13,6 +13,10 @@ from cape_stream.model.topology import DomainSpec, LambdaSpec, RetrySpec, Topolo
 
 T = TypeVar("T")
 
+OPEN_EVENTS_MAX = 60_000
+"""Most events of a subject open beyond its cursors, over all lambdas, each of which has an equal
+share: about 70 bytes each, they have to fit the subject's row beside outputs and error texts."""
+
 
 class PlanError(ValueError):
     """The declaration cannot work; the message names the place and the way out. Fix the App."""
@@ -36,7 +40,8 @@ class LambdaPlan:
     formerly: tuple[str, ...]
     """Former names of its topology."""
     window: int
-    """Most events between the cursor and the newest issued one."""
+    """Most events between the cursor and the newest issued one; as declared, but never more than
+    the lambda's share of `OPEN_EVENTS_MAX`."""
     max_batch: int
     """Most events in one job; never more than `window`."""
     timeout_ms: int
@@ -134,6 +139,7 @@ def _lambda_plans(
         for entry in lambdas:
             inputs = tuple(places[topology.name, name] for name in entry.inputs)
             gates[places[topology.name, entry.lambda_id]] = inputs or before
+    share = max(1, OPEN_EVENTS_MAX // len(places))
     for topology_index, (topology, lambdas) in enumerate(members):
         for entry in lambdas:
             place = places[topology.name, entry.lambda_id]
@@ -148,8 +154,8 @@ def _lambda_plans(
                 start=topology.start,
                 from_latest=topology.from_latest,
                 formerly=topology.formerly,
-                window=topology.window,
-                max_batch=min(entry.max_batch, topology.window),
+                window=min(topology.window, share),
+                max_batch=min(entry.max_batch, topology.window, share),
                 timeout_ms=entry.timeout_ms,
                 retry=topology.retry,
                 quarantine_after=topology.quarantine_after,

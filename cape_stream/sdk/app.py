@@ -160,7 +160,8 @@ class Domain:
             start: ``"earliest"``; ``"latest"``: of each subject only what is newer than what the
                 domain has seen of it by now; or the first sequence id wanted of every subject.
             formerly: names it had before, newest first: it goes on from their cursors.
-            window: most events of a subject between the cursor and the newest one issued.
+            window: most events of a subject between the cursor and the newest one issued, 1 to
+                60,000; where a domain has more than 60 lambdas, an equal share of that at most.
             retry: how failed events are retried; the default goes on for ever.
             quarantine_after: failure class (``transient``, ``throttled``, ``timeout``, ``invalid``,
                 ``permanent``, ``bug``) → the failed attempt after which the event waits for a

@@ -22,7 +22,7 @@ from cape_stream.sdk.runner import BoundHandler, HandlerFunction
 from cape_stream.sdk.tally import TallyRules
 
 MAX_BATCH_MAX = 10_000
-WINDOW_MAX = 1_000_000
+WINDOW_MAX = 60_000
 QUEUE_DEFAULT = "general"
 
 ExecutorName = Literal["thread", "process"]

@@ -1,6 +1,6 @@
 import pytest
 
-from cape_stream.core.plan import DomainPlan, PlanError, compile_plan
+from cape_stream.core.plan import OPEN_EVENTS_MAX, DomainPlan, PlanError, compile_plan
 from cape_stream.model.topology import DomainSpec, LambdaSpec, TopologySpec
 from tests.desk import topology
 
@@ -70,6 +70,14 @@ def test_compile_carries_the_declaration_over() -> None:
     assert (only.topology, only.lambda_id, only.queue) == ("T", "x", "bulk")
     assert (only.ordered, only.start, only.timeout_ms) == (True, 5, 7)
     assert (only.window, only.max_batch) == (100, 100)
+
+
+def test_compile_shares_what_may_be_open_of_a_subject_between_many_lambdas() -> None:
+    compiled = plan(*(topology(f"T{number}", window=1_000) for number in range(100)))
+    alone = plan(topology("T", window=OPEN_EVENTS_MAX))
+
+    assert {each.window for each in compiled.lambdas} == {OPEN_EVENTS_MAX // 100}
+    assert alone.lambdas[0].window == OPEN_EVENTS_MAX
 
 
 def test_compile_refuses_a_cycle_of_topologies_naming_its_path() -> None:

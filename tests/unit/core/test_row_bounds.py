@@ -8,8 +8,13 @@ import tomllib
 
 import pytest
 
+from cape_stream.core.inflight.lambda_state import Parked
+from cape_stream.core.inflight.subject import SubjectState
+from cape_stream.core.plan import OPEN_EVENTS_MAX
+from cape_stream.core.rows import ERROR_BYTES_MAX, active_row
 from cape_stream.core.settling import SUBJECT_OUTPUT_BYTES_MAX
 from cape_stream.model.job import Job
+from cape_stream.model.sequence import SEQUENCE_MAX
 from cape_stream.model.status import ERROR_HEAD_CHARS_MAX, EventFailure, FailureClass
 from cape_stream.model.topology import LambdaSpec, Ordering
 from cape_stream.runtime.active_rows import encode_active_row
@@ -179,6 +184,21 @@ def test_errors_of_many_events_are_shortened_in_the_row(letter: str) -> None:
     (kept,) = {each.last_error for each in found.lambdas[0].parked.values()}
     assert 10 < len(kept) < ERROR_HEAD_CHARS_MAX
     assert text.startswith(kept)
+
+
+def test_row_of_as_many_events_as_may_be_open_fits_beside_everything_else() -> None:
+    parked = Parked(2**32 - 1, 2**32 - 1, 2**53)
+    parked.failure_class, parked.epoch = FailureClass.TRANSIENT, 2**32 - 1
+    parked.first_ms = parked.last_ms = 2**53
+    subject = SubjectState("S" * 1_024, [0], 0)
+    subject.lambdas[0].parked = dict.fromkeys(
+        range(SEQUENCE_MAX - OPEN_EVENTS_MAX, SEQUENCE_MAX), parked
+    )
+    subject.parked = OPEN_EVENTS_MAX
+    plan = Desk(topology("T1")).plan
+    row = len(encode_active_row(active_row(plan, subject, 0)))
+
+    assert row + SUBJECT_OUTPUT_BYTES_MAX + ERROR_BYTES_MAX < ROW_BYTES_MAX
 
 
 def test_errors_of_a_few_events_stay_whole_in_the_row() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from cape_stream.adapters.sources.memory import MemoryEventSource
+from cape_stream.core.plan import OPEN_EVENTS_MAX
 from cape_stream.errors import Fatal
 from cape_stream.model.status import FailureClass
 from cape_stream.model.topology import DomainSpec, LambdaSpec, RetrySpec, TopologySpec
@@ -257,6 +258,7 @@ def test_inputs_take_several_handlers_and_each_once() -> None:
         ({"start": 2**63}, "beyond int64"),
         ({"start": True}, "must be an integer, not True"),
         ({"window": 0}, "window of topology 'delays'"),
+        ({"window": OPEN_EVENTS_MAX + 1}, "window of topology 'delays'"),
         ({"retry": 3}, "retry of topology 'delays' .* must be a RetrySpec, not 3"),
         ({"retry": RetrySpec(first_ms=0)}, "first_ms in retry of topology 'delays'"),
         ({"retry": RetrySpec(first_ms=9, max_ms=8)}, "max_ms in retry .* from 9"),
