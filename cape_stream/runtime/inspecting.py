@@ -180,15 +180,16 @@ def about_parked(domain: str, topology: str | None, limit: int) -> Callable[[Her
         found: list[Answer] = []
         for task, processor in _running(here.tasks, domain):
             plan = processor.scheduler.plan
-            states = list(processor.scheduler.subjects())
-            for state in states:
+            inflight = processor.scheduler.inflight
+            # Those asleep since the last commit are not in the table yet.
+            for state in [*inflight.subjects.values(), *inflight.asleep.values()]:
                 found += parked_events(plan, state, now_ms)
             yield None
             scan = task.table.scan(task.name, ASLEEP_PREFIX)
             while rows := list(islice(scan, SLICE_ROWS)):
                 for _, value in rows:
                     row = decode_active_row(value)
-                    if processor.scheduler.subject(row.subject) is None:
+                    if not processor.scheduler.holds(row.subject):
                         state = processor.scheduler.imagined(row, now_ms)
                         found += parked_events(plan, state, now_ms)
                 if len(found) >= limit:

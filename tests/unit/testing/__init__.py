@@ -1,0 +1,1 @@
+"""The driver that users test their Apps with; the simulated worlds have their own folder."""
