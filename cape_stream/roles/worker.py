@@ -8,8 +8,10 @@ from cape_stream.roles.backends import Backend, StoppedError, patiently
 from cape_stream.roles.claims import open_claims
 from cape_stream.roles.executions import Executions
 from cape_stream.roles.partitions import check_counts
+from cape_stream.roles.sandboxes import open_sandboxes
 from cape_stream.roles.settings import Settings
 from cape_stream.runtime.worker import Worker
+from cape_stream.runtime.worker_executors import SpawnedSandbox
 from cape_stream.sdk.app import App
 
 
@@ -56,20 +58,27 @@ class WorkerPart:
                 claims.close()
 
     def _serve(self, claims: ClaimStore | None, executions: Executions) -> None:
-        app, backend = self._app, self._backend
-        worker = Worker(
-            backend.log,
-            backend.codec,
-            backend.clock,
-            app.topic_names,
-            executions.handlers(self._worker_settings.executor),
-            self._worker_settings,
-            claims,
-        )
-        self._worker = worker
-        if self._stopping.is_set():
-            worker.stop()
-        worker.run()
+        app, backend, settings = self._app, self._backend, self._worker_settings
+        handlers = executions.handlers(settings.executor)
+        sandboxes = open_sandboxes(app.name, settings, handlers)
+        try:
+            worker = Worker(
+                backend.log,
+                backend.codec,
+                backend.clock,
+                app.topic_names,
+                handlers,
+                settings,
+                claims,
+                SpawnedSandbox if sandboxes is None else sandboxes.begin,
+            )
+            self._worker = worker
+            if self._stopping.is_set():
+                worker.stop()
+            worker.run()
+        finally:
+            if sandboxes is not None:
+                sandboxes.close()
 
     def stop(self) -> None:
         """See `Part.stop`."""

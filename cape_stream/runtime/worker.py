@@ -9,7 +9,7 @@ Nothing here decides about retries: a job's fate is the dispatcher's, a worker s
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from cape_stream.errors import Fatal, Retry
 from cape_stream.model.topic_names import TopicNames
@@ -20,7 +20,12 @@ from cape_stream.ports.log import Log
 from cape_stream.runtime.worker_ages import JobAges
 from cape_stream.runtime.worker_claims import ClaimDesk
 from cape_stream.runtime.worker_counters import WorkerCounters, total
-from cape_stream.runtime.worker_executors import LoopThread, check_picklable
+from cape_stream.runtime.worker_executors import (
+    LoopThread,
+    Sandbox,
+    SpawnedSandbox,
+    check_picklable,
+)
 from cape_stream.runtime.worker_handler import Executor, HandlerKey, JobHandler
 from cape_stream.runtime.worker_intake import Intake
 from cape_stream.runtime.worker_reports import Reports
@@ -56,6 +61,7 @@ class Worker:
         handlers: every lambda this worker has code for; jobs for others fail as transient.
         settings: see there.
         claims: where outputs over ``settings.output_bytes_max`` go; stays open.
+        begin_sandbox: makes the child process of a slot, or takes one that is ready.
 
     Raises:
         Fatal: a handler is to run in a child process and cannot be sent there.
@@ -70,6 +76,7 @@ class Worker:
         handlers: Mapping[HandlerKey, JobHandler],
         settings: WorkerSettings,
         claims: ClaimStore | None = None,
+        begin_sandbox: Callable[[], Sandbox] = SpawnedSandbox,
     ) -> None:
         check_picklable(_for_processes(handlers, settings), clock)
         self._clock = clock
@@ -87,6 +94,7 @@ class Worker:
             clock_skew_ms=settings.clock_skew_ms,
             ages=JobAges(),
             claims=ClaimDesk(claims, settings.output_bytes_max),
+            begin_sandbox=begin_sandbox,
         )
         self._slots = [Slot(context) for _ in range(settings.concurrency)]
         self._counters = WorkerCounters()

@@ -5,9 +5,10 @@ import multiprocessing
 import pickle
 import signal
 import threading
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
+from typing import Protocol
 
 from cape_stream.errors import Fatal
 from cape_stream.model.job import Job
@@ -63,20 +64,65 @@ async def _wind_up(timeout_ms: int) -> None:
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 
+class Sandbox(Protocol):
+    """A process that serves the jobs of one slot; see `serve_jobs`."""
+
+    @property
+    def pipe(self) -> Connection:
+        """Where jobs go and outcomes come from."""
+        ...
+
+    def kill(self) -> None:
+        """End it now, whatever it does. From any thread, and more than once."""
+        ...
+
+    def bury(self) -> str:
+        """Close the pipe and wait for its end; how it ended, for people."""
+        ...
+
+
+class SpawnedSandbox:
+    """Implements `Sandbox`: a child process that starts now."""
+
+    def __init__(self) -> None:
+        self.pipe, theirs = _spawning.Pipe()
+        self._process = _spawning.Process(
+            target=serve_jobs, args=(theirs,), name="cape-handlers", daemon=True
+        )
+        self._process.start()
+        theirs.close()
+
+    def kill(self) -> None:
+        """See `Sandbox.kill`."""
+        self._process.kill()
+
+    def bury(self) -> str:
+        """See `Sandbox.bury`."""
+        self.pipe.close()
+        self._process.join()
+        code = self._process.exitcode
+        return f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
+
+
 class ChildProcess:
-    """A child process that runs one job at a time for one slot; starts on first use.
+    """A sandbox that runs one job at a time for one slot; begins on first use.
 
     One for each slot and not a pool for all: when a handler brings its process down, its own job
     alone is lost, and the next one gets a new process.
+
+    Args:
+        begin: makes a sandbox, or takes one that is ready.
     """
 
-    def __init__(self) -> None:
-        self._process: multiprocessing.process.BaseProcess | None = None
-        self._pipe: Connection | None = None
+    def __init__(self, begin: Callable[[], Sandbox] = SpawnedSandbox) -> None:
+        self._begin = begin
+        self._sandbox: Sandbox | None = None
 
     def run(self, handler: JobHandler, job: Job, deadline_ms: int, clock: Clock) -> JobOutcome:
         """Run a synchronous handler; the death of the process is a failure of class ``bug``."""
-        pipe = self._pipe or self._start()
+        if self._sandbox is None:
+            self._sandbox = self._begin()
+        pipe = self._sandbox.pipe
         try:
             pipe.send((handler, job, deadline_ms, clock))
             outcome = pipe.recv()
@@ -89,35 +135,22 @@ class ChildProcess:
 
     def kill(self) -> None:
         """End the process now, whatever it does. From any thread."""
-        if self._process is not None:
-            self._process.kill()
+        sandbox = self._sandbox
+        if sandbox is not None:
+            sandbox.kill()
 
     def close(self) -> None:
         """End the process and wait for its end; nothing may be running in it."""
         self.kill()
         self._bury()
 
-    def _start(self) -> Connection:
-        self._pipe, theirs = _spawning.Pipe()
-        self._process = _spawning.Process(
-            target=serve_jobs, args=(theirs,), name="cape-handlers", daemon=True
-        )
-        self._process.start()
-        theirs.close()
-        return self._pipe
-
     def _bury(self) -> str:
-        if self._process is None or self._pipe is None:
-            return "it never began"
-        self._pipe.close()
-        self._process.join()
-        code = self._process.exitcode
-        self._process = self._pipe = None
-        return f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
+        sandbox, self._sandbox = self._sandbox, None
+        return "it never began" if sandbox is None else sandbox.bury()
 
 
 def serve_jobs(pipe: Connection) -> None:
-    """Main function of the child process: until the worker closes the pipe, or dies."""
+    """What a sandbox does: until the worker closes the pipe, or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the worker, who decides
     while True:
         try:

@@ -15,6 +15,7 @@ _RANGES = (
     ("prefetch", 1, 10_000),
     ("live_slots", 0, 1_000),
     ("backlog_percent", 0, 50),
+    ("sandboxes_ready", 0, 1_000),
     ("output_bytes_max", 1, OUTPUT_BYTES_MAX),
 )
 _CLAIMS = re.compile(r"file:/.|s3://[a-z0-9][a-z0-9.-]+(/|\Z)")
@@ -46,6 +47,10 @@ class WorkerSettings:
     backlog_percent: int = 5
     """Share of backlog jobs among those taken while live ones wait too, 0 to 50: a backfill goes on
     slowly where live jobs never end. Otherwise live jobs go first."""
+    sandboxes_ready: int = 0
+    """Child processes kept ready for handlers with ``executor="process"``, the handlers' modules
+    imported, for all workers of the App on this machine, 0 to 1,000; recent demand may ask for
+    more. 0: each begins when it is needed. Only on Linux, and only with `CAPE_VALKEY_URL`."""
     grace_ms: int = 30_000
     """How long running jobs may go on after a stop before they are handed back, >= 0."""
     clock_skew_ms: int = 5_000

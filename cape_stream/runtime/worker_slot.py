@@ -1,6 +1,6 @@
 """One slot of a worker: runs one job at a time, from its record to its status."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 
@@ -15,7 +15,12 @@ from cape_stream.ports.log import Record
 from cape_stream.runtime.worker_ages import JobAges
 from cape_stream.runtime.worker_claims import ClaimDesk, with_missed
 from cape_stream.runtime.worker_counters import WorkerCounters
-from cape_stream.runtime.worker_executors import ChildProcess, LoopThread
+from cape_stream.runtime.worker_executors import (
+    ChildProcess,
+    LoopThread,
+    Sandbox,
+    SpawnedSandbox,
+)
 from cape_stream.runtime.worker_handler import Executor, HandlerKey, JobHandler, JobOutcome
 from cape_stream.runtime.worker_reports import Reports
 from cape_stream.runtime.worker_status import bare_status, failed_outcome, result_status
@@ -38,6 +43,7 @@ class SlotContext:
     clock_skew_ms: int
     ages: JobAges
     claims: ClaimDesk
+    begin_sandbox: Callable[[], Sandbox] = SpawnedSandbox
 
 
 @dataclass(slots=True)
@@ -56,7 +62,7 @@ class Slot:
     def __init__(self, context: SlotContext) -> None:
         self.counters = WorkerCounters()
         self._context = context
-        self._child = ChildProcess()
+        self._child = ChildProcess(context.begin_sandbox)
         self._running: list[Running] = []
         """At most one. Whoever pops it reports the job; the others come too late."""
         self._future: Future[JobOutcome] | None = None
