@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -10,10 +11,12 @@ from typing import Protocol
 import psycopg
 import pytest
 
+from cape_stream.adapters.sources.http import HttpEventSource
 from cape_stream.adapters.sources.memory import MemoryEventSource
 from cape_stream.adapters.sources.outbox import PostgresOutbox
 from cape_stream.adapters.sources.sql import SqlEventSource
 from cape_stream.ports.source import EventSource
+from tests.http_source_server import serving
 
 COLUMNS = {
     "table": "Flight Departures",
@@ -124,6 +127,19 @@ def postgres_outbox(request: pytest.FixtureRequest) -> Filled:
     return Filled(source, append, reopen, nul_allowed=False)
 
 
+def http(request: pytest.FixtureRequest) -> Filled:
+    stack = ExitStack()
+    request.addfinalizer(stack.close)
+    service = stack.enter_context(serving())
+
+    def reopen() -> HttpEventSource:
+        source = HttpEventSource(service.url, timeout_ms=30_000)
+        request.addfinalizer(source.close)
+        return source
+
+    return Filled(reopen(), service.events.append, reopen)
+
+
 def _opened(
     url: str,
     changed: str | None,
@@ -169,4 +185,5 @@ IMPLEMENTATIONS = [
     pytest.param(_postgres_by_id, id="postgres-by-id", marks=pytest.mark.postgres),
     pytest.param(_postgres_by_subject, id="postgres-by-subject", marks=pytest.mark.postgres),
     pytest.param(postgres_outbox, id="postgres-outbox", marks=pytest.mark.postgres),
+    pytest.param(http, id="http"),
 ]
