@@ -73,30 +73,34 @@ class Site:
         self.fill(system, queue, count, sleep_ms)
         process = self._run(system, "work", queue, sleep_ms)
         try:
-            left = count
-            while left == count:
-                time.sleep(LOOK_S / 5)
-                left = self._left(queue, process, time.monotonic() + STALLED_S)
-            begin_s, cpu_s, begin_left = time.monotonic(), _cpu_s(process.pid), left
-            deadline_s = begin_s + STALLED_S
+            begin_left = self._less_than(count, queue, process, LOOK_S / 5)
+            begin_s, begin_cpu_s, left = time.monotonic(), cpu_s(process.pid), begin_left
             while left:
-                time.sleep(LOOK_S)
-                left = self._left(queue, process, deadline_s)
-            end_s, done = time.monotonic(), begin_left
-            return Rate(done / (_cpu_s(process.pid) - cpu_s), done / (end_s - begin_s))
+                left = self._less_than(left, queue, process, LOOK_S)
+            wall_s, used_s = time.monotonic() - begin_s, cpu_s(process.pid) - begin_cpu_s
+            return Rate(begin_left / used_s, begin_left / wall_s)
         finally:
             for each in [*psutil.Process(process.pid).children(recursive=True), process]:
                 each.kill()
             process.communicate()
             self.client.delete_queue(QueueUrl=self._url(queue))
 
-    def _left(self, queue: str, process: "subprocess.Popen[bytes]", deadline_s: float) -> int:
+    def _less_than(
+        self, before: int, queue: str, process: "subprocess.Popen[bytes]", look_s: float
+    ) -> int:
+        """How many messages are left, once they are fewer."""
+        deadline_s = time.monotonic() + STALLED_S
+        while process.poll() is None and time.monotonic() < deadline_s:
+            time.sleep(look_s)
+            left = self._left(queue)
+            if left < before:
+                return left
+        raise SystemExit(f"the worker of {queue} stands still with {before} messages left")
+
+    def _left(self, queue: str) -> int:
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         found = self.client.get_queue_attributes(QueueUrl=self._url(queue), AttributeNames=names)
-        left = sum(int(found["Attributes"][name]) for name in names)
-        if process.poll() is not None or time.monotonic() > deadline_s:
-            raise SystemExit(f"the worker of {queue} stands still with {left} messages left")
-        return left
+        return sum(int(found["Attributes"][name]) for name in names)
 
     def _run(
         self, system: str, action: str, queue: str, sleep_ms: int
@@ -113,7 +117,8 @@ class Site:
         return f"{self.endpoint}/000000000000/{queue}"
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
+    """CPU seconds that a process and its children have used."""
     process = psutil.Process(pid)
     total = 0.0
     for each in [process, *process.children(recursive=True)]:
