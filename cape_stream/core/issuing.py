@@ -88,9 +88,13 @@ class Issuer:
                 or queue.out >= queue.limit
                 or valve.is_limited
                 or valve.breaker.state is not BreakerState.CLOSED
-            ) and (not valve.is_open(now_ms) or (valve.line and subject is not pulled)):
-                self._wait(subject, plan, state, valve, now_ms)
-                continue
+            ):
+                is_open = valve.is_open(now_ms)
+                if not is_open or (valve.line and subject is not pulled):
+                    self._wait(subject, plan, state, valve, now_ms)
+                    if is_open:
+                        valve.reopens_ms = now_ms  # Time has opened it: the line is served next.
+                    continue
             if (
                 not plan.gates
                 and state.is_plain()
@@ -128,8 +132,6 @@ class Issuer:
                     subject.wants.add(position)
                     return
         self._inflight.line_up(valve, subject)
-        if len(valve.line) > 1 and valve.is_open(now_ms):
-            valve.reopens_ms = now_ms  # Time has opened it: the line is served next.
 
     def ask(self, subject: SubjectState, now_ms: int) -> None:
         """Make the fewest queries for what ``subject`` wants, unless its source has to rest."""

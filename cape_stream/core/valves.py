@@ -5,6 +5,7 @@ breaker, its worker queue (so many as the workers take in time), and its turn: s
 stand in a line, and whoever comes later stands behind them.
 """
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 from cape_stream.core.breaker import Breaker, BreakerSettings, BreakerState
@@ -125,8 +126,9 @@ class Valve:
         self.topology = topology
         self.queue = queue
         self.breaker = breaker
-        self.line: dict[SubjectState, None] = {}
-        """Subjects that wait, the longest first."""
+        self.line: OrderedDict[SubjectState, None] = OrderedDict()
+        """Subjects that wait, the longest first. A plain dict would walk over all that have left
+        it to find the first."""
         self.deferred = False
         """True if some subject found the line full and left memory."""
         self.reopens_ms: int | None = None

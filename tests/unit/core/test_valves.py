@@ -103,6 +103,22 @@ def test_rate_lets_the_next_out_when_its_time_has_come_and_not_before() -> None:
     assert gate.is_in_rate(5_100)
 
 
+def test_line_is_served_although_news_of_who_waits_came_when_time_had_opened_it() -> None:
+    """Nothing ends then that would have it served: only the clock can."""
+    desk = Desk(limited("T1", per_s=1))
+    pinged(desk, "A", "B", "C")
+    assert subjects_out(desk) == ["A", "B"]
+
+    desk.now_ms += 1_500
+    desk.publish("C", [2])
+    desk.ping("C", 2)
+
+    due_ms = desk.scheduler.next_ms()
+    assert due_ms is not None and due_ms <= desk.now_ms
+    desk.tick()
+    assert subjects_out(desk) == ["A", "B", "C"]
+
+
 def test_paused_topology_gets_nothing_and_keeps_nobody_in_memory() -> None:
     desk = Desk(limited("T1"), limited("T2"))
     desk.scheduler.paused.add("T1")
