@@ -24,7 +24,12 @@ from cape_stream.queues.packing import batches, size_of
 POLL_RECORDS = 500
 BATCHES_AT_ONCE = 8
 """Sends under way at once."""
+WAITING_MAX = 2_000
+"""Records in memory, sent or not, behind one that cannot be sent now; no more are polled then."""
+WAITING_BYTES_MAX = 64 * 1024 * 1024
 PAUSE_S_MAX = 10.0
+LOOK_S = 0.2
+"""How often the log is asked for more while something waits for its next try."""
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +59,8 @@ class _Ready:
     """Its subject: a subject with many jobs does not starve the others."""
     message: OutgoingMessage
     is_done: bool = False
+    is_tried: bool = False
+    """It could not be sent, and waits for the next try of all such."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -92,6 +99,8 @@ class Publisher:
     _waiting: deque[_Ready] = field(default_factory=deque)
     """In the order of polling; what is done stays until everything before it is."""
     _pause_s: float = 0.0
+    _again_s: float = 0.0
+    """When what could not be sent is tried again, by the clock of the loop."""
 
     def __post_init__(self) -> None:
         topics = self.names.job_topics(self.queues)
@@ -99,7 +108,8 @@ class Publisher:
         self._member = self.log.member(group, topics, self)
 
     async def step(self, timeout_ms: int) -> None:
-        """Poll, send, commit; repeats what was not sent, and polls no more until it is.
+        """Poll, send, commit. What could not be sent is tried again after a pause that grows, and
+        holds up nothing else until too much waits behind it.
 
         Raises:
             Fatal: the membership cannot go on.
@@ -111,15 +121,29 @@ class Publisher:
             await asyncio.sleep((error.after_ms or 500) / 1_000)
             return
         await asyncio.sleep(0)  # polling blocks the loop, which has other things to do as well
-        open_ = [each for each in self._waiting if not each.is_done]
-        if open_:
-            await self._send(open_)
+        now_s = asyncio.get_running_loop().time()
+        is_time = now_s >= self._again_s
+        due = [
+            each for each in self._waiting if not each.is_done and (is_time or not each.is_tried)
+        ]
+        if due:
+            await self._send(due)
             self._commit()
-            if any(not each.is_done for each in open_):
-                self._pause_s = min(PAUSE_S_MAX, max(0.2, self._pause_s * 2))
-                await asyncio.sleep(self._pause_s)
-            else:
-                self._pause_s = 0.0
+        failed = [each for each in due if not each.is_done]
+        if failed:
+            self._pause(failed, is_time=is_time)
+        elif is_time:
+            self._pause_s = 0.0
+        if self._waiting:
+            await asyncio.sleep(LOOK_S)
+
+    def _pause(self, failed: Sequence[_Ready], *, is_time: bool) -> None:
+        """Let what failed wait for its next try."""
+        for each in failed:
+            each.is_tried = True
+        if is_time:
+            self._pause_s = min(PAUSE_S_MAX, max(LOOK_S, self._pause_s * 2))
+            self._again_s = asyncio.get_running_loop().time() + self._pause_s
 
     def close(self) -> None:
         """Leave the group; what was not sent is read again by the next owner."""
@@ -152,18 +176,22 @@ class Publisher:
         )
 
     def _poll(self, timeout_ms: int) -> None:
-        """Keep the membership alive; take records only when there is none left to send."""
+        """Keep the membership alive; take records only while there is room."""
         before = set(self._assigned)
-        if self._waiting:
+        if self._is_full():
             self._member.pause(sorted(self._assigned))
             records = self._member.poll(1, 0)
         else:
             self._member.resume(sorted(self._assigned))
-            records = self._member.poll(POLL_RECORDS, timeout_ms)
+            records = self._member.poll(POLL_RECORDS, 0 if self._waiting else timeout_ms)
         arrived = sorted(self._assigned - before)
         if arrived:
             self._member.resume(arrived)
         self._waiting.extend(self._ready(each) for each in records)
+
+    def _is_full(self) -> bool:
+        size = sum(len(each.record.value or b"") for each in self._waiting)
+        return len(self._waiting) >= WAITING_MAX or size >= WAITING_BYTES_MAX
 
     def _commit(self) -> None:
         """Commit up to the first record of each partition that is not done."""

@@ -78,7 +78,8 @@ class HeartbeatWheel:
         held.extended(sent_ms, seconds)
         parts = BEATS_PER_VISIBILITY
         ahead_ms = held.visibility_ms * (parts - 1) // parts
-        held.beat_ms = max(sent_ms + 1, held.visible_ms - ahead_ms)
+        # Towards the twelfth hour no renewal adds anything: do not make them one after the other.
+        held.beat_ms = max(sent_ms + held.visibility_ms // 12, held.visible_ms - ahead_ms)
         self._schedule(held)
 
     def failed(self, held: Held, now_ms: int) -> Loss | None:

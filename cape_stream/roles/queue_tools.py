@@ -155,7 +155,8 @@ class _Tools:
         queue = await self.server.open(self.prefix + name)
         before = await queue.depth()
         await queue.purge()
-        return QueueOutcome([{"queue": name, "purged": before.visible + before.in_flight}])
+        purged = before.visible + before.in_flight + before.delayed
+        return QueueOutcome([{"queue": name, "purged": purged}])
 
 
 def _row(message: QueueMessage) -> Mapping[str, Any]:

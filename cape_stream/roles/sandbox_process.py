@@ -37,7 +37,7 @@ def main() -> None:
         path.unlink(missing_ok=True)
     if user is not None:
         with suppress(OSError):  # it has left already
-            user.send(os.getpid())
+            user.send(READY)
             serve_jobs(user)
 
 

@@ -18,6 +18,7 @@ import secrets
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -52,6 +53,8 @@ STALE_MAX = 20
 MAKE_S = 60.0
 LOOK_SLICE_S = 0.2
 HELLO_S = 5.0
+PEER = struct.Struct("3i")
+"""Process, user and group of who is at the other end, as the kernel tells it."""
 END_S = 5.0
 
 logger = logging.getLogger(__name__)
@@ -241,11 +244,15 @@ class WarmSandboxes:
             link.close()
             return None
         link.settimeout(None)
+        pid, user, _ = PEER.unpack(
+            link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
+        )
         pipe = Connection(link.detach())
         try:
-            if not pipe.poll(HELLO_S):
-                raise EOFError
-            found = PooledSandbox(taken, pipe, int(pipe.recv()), self._over)
+            if pid == 0 or user != os.getuid() or not pipe.poll(HELLO_S):
+                raise EOFError  # in another container, somebody else's, or it hangs
+            pipe.recv()
+            found = PooledSandbox(taken, pipe, pid, self._over)
         except (EOFError, OSError):  # somebody else was first, or it died meanwhile
             pipe.close()
             return None
@@ -296,6 +303,7 @@ class WarmSandboxes:
         for name, each in made.items():
             if each.process.poll() is not None:
                 each.retire()
+                each.path.unlink(missing_ok=True)
                 with self._lock:
                     del self._made[name]
                 self.pool.bury(name)

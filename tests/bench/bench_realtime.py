@@ -1,7 +1,8 @@
 """The realtime channel beside Centrifugo: connections, fan-out, latency, and renewals.
 
-Both serve event streams from one process each, keep 500 messages a channel in the same Valkey, and
-feed the same subscribers, one after the other.
+Both serve event streams, keep 500 messages a channel in the same Valkey, and feed the same
+subscribers, one after the other. The peer is one process with threads on all processors; ours is
+measured as one process, which uses one processor, and as one a processor.
 
 connections  resident memory a connection, of 5,000 that are open and hear one channel
 saturated    always 8 messages under way to everybody: deliveries a second, CPU of the server
@@ -13,6 +14,7 @@ Usage: make bench-realtime [ARGS="--subscribers 1000,5000 --seconds 6 --renewals
 
 import argparse
 import json
+import os
 import threading
 import time
 from dataclasses import dataclass, field
@@ -50,8 +52,10 @@ def main() -> None:
             peer = Centrifugo(program, valkey.url)
             figures |= _measured("centrifugo_", peer, counts, options.seconds)
             valkey.ask("FLUSHALL")
-        cape = Cape(valkey.url)
-        figures |= _measured("", cape, counts, options.seconds)
+        for processes in (options.processes, 1) if options.processes > 1 else (1,):
+            name = "" if processes == 1 else f"processes_{processes}_"
+            figures |= _measured(name, Cape(valkey.url, processes), counts, options.seconds)
+            valkey.ask("FLUSHALL")
         cape = Cape(valkey.url)
         figures |= _renewals(cape, options.renewals)
         cape.close()
@@ -68,6 +72,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--subscribers", default="1000,5000", help="how many, by comma")
     parser.add_argument("--seconds", type=float, default=6.0, help="length of each phase")
     parser.add_argument("--renewals", type=int, default=1_000)
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=len(os.sched_getaffinity(0)),
+        help="measure so many on one port, too, for the peer uses every processor; 1: leave it out",
+    )
     parser.add_argument("--alone", action="store_true", help="without the peer")
     return parser.parse_args()
 
@@ -77,9 +87,9 @@ def _measured(name: str, server: Server, counts: list[int], seconds: float) -> d
     figures: dict[str, Any] = {}
     try:
         for count in counts:
-            before_bytes = server.process.memory_info().rss
+            before_bytes = _held_bytes(server)
             load = Load(server.target, count)
-            held_bytes = server.process.memory_info().rss - before_bytes
+            held_bytes = _held_bytes(server) - before_bytes
             found = {
                 "connections": count,
                 "kb_per_connection": round(held_bytes / count / 1_024, 1),
@@ -137,8 +147,12 @@ def _pace(server: Server, load: Load, count: int, seconds: float) -> dict[str, A
 
 
 def _cpu_s(server: Server) -> float:
-    times = server.process.cpu_times()
-    return float(times.user + times.system)
+    times = [each.cpu_times() for each in server.processes]
+    return float(sum(each.user + each.system for each in times))
+
+
+def _held_bytes(server: Server) -> int:
+    return sum(each.memory_info().rss for each in server.processes)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The servers that are compared, each as a process of its own on the same Valkey."""
+"""The servers that are compared, in processes of their own on the same Valkey."""
 
 import json
 import os
@@ -32,13 +32,14 @@ API_KEY = "bench"
 CHANNEL = "bench"
 REALM = Realm("live", "bench")
 HISTORY_MESSAGES = 500
+PAD_BYTES = 160
 START_LIMIT_S = 60
 
 
 class Server(Protocol):
     """One of them, running."""
 
-    process: psutil.Process
+    processes: list[psutil.Process]
     target: Target
 
     def publish(self, stamp_ns: int) -> None:
@@ -50,15 +51,15 @@ class Server(Protocol):
         ...
 
 
-def payload(stamp_ns: int) -> dict[str, object]:
-    """A message of about 200 bytes."""
-    return {"t": stamp_ns, "pad": "x" * 160}
+def payload(stamp_ns: int, pad_bytes: int = PAD_BYTES) -> dict[str, object]:
+    """A message of about 200 bytes, or more."""
+    return {"t": stamp_ns, "pad": "x" * pad_bytes}
 
 
 class Cape:
-    """`cape realtime`."""
+    """`cape realtime`, in one process or in several on one port."""
 
-    def __init__(self, valkey_url: str) -> None:
+    def __init__(self, valkey_url: str, processes: int = 1) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="cape-bench-"))
         keys_file = str(self._folder / "keys")
         rotate(keys_file)
@@ -68,17 +69,23 @@ class Cape:
         )
         self.port = free_port()
         self.writer = ValkeyChannelWriter(valkey_url, self.settings.retention, 5_000)
-        self._child = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "cape_stream", "realtime", "--port", str(self.port)),
-                *("--keys-file", keys_file, "--set", "realtime.drain_ms=0"),
-                *("--set", f"realtime.history_messages={HISTORY_MESSAGES}"),
-            ],
-            env=os.environ | {"CAPE_VALKEY_URL": valkey_url},
-            stderr=subprocess.DEVNULL,
-        )
-        self.process = psutil.Process(self._child.pid)
-        wait_for(lambda: _status(f"http://127.0.0.1:{self.port}/readyz") == 200)
+        command = [
+            *(sys.executable, "-m", "cape_stream", "realtime", "--port", str(self.port)),
+            *("--keys-file", keys_file, "--set", "realtime.drain_ms=0"),
+            *("--set", f"realtime.history_messages={HISTORY_MESSAGES}"),
+        ]
+        self._children = [
+            subprocess.Popen(
+                command,
+                env=os.environ | {"CAPE_VALKEY_URL": valkey_url},
+                stderr=subprocess.DEVNULL,
+            )
+            for _ in range(processes)
+        ]
+        self.processes = [psutil.Process(each.pid) for each in self._children]
+        # The system chooses who answers: so many times in a row, and everybody has.
+        ready = f"http://127.0.0.1:{self.port}/readyz"
+        wait_for(lambda: all(_status(ready) == 200 for _ in range(1 + 20 * (processes - 1))))
         request = (
             "GET /v1/stream HTTP/1.1\r\nHost: bench\r\n"
             f"Authorization: Bearer {self.token()}\r\n\r\n"
@@ -90,15 +97,17 @@ class Cape:
         now_ms = time.time_ns() // 1_000_000
         return sign(new_grant(REALM, [CHANNEL], now_ms=now_ms, life_ms=life_ms), self.keys)
 
-    def publish(self, stamp_ns: int) -> None:
+    def publish(self, stamp_ns: int, pad_bytes: int = PAD_BYTES) -> None:
         """See `Server.publish`."""
-        body = message_body(CHANNEL, "message", payload(stamp_ns), 4_096)
+        body = message_body(CHANNEL, "message", payload(stamp_ns, pad_bytes), 4_096)
         self.writer.publish(REALM, CHANNEL, body)
 
     def close(self) -> None:
         """See `Server.close`."""
-        self._child.terminate()
-        self._child.wait(30)
+        for child in self._children:
+            child.terminate()
+        for child in self._children:
+            child.wait(30)
         self.writer.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -135,7 +144,7 @@ class Centrifugo:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        self.process = psutil.Process(self._child.pid)
+        self.processes = [psutil.Process(self._child.pid)]
         self._api = http_connection(self._port)
         wait_for(lambda: _is_listening(self._port))
         connect = urllib.parse.quote(json.dumps({"subs": {CHANNEL: {}}}))

@@ -1,6 +1,7 @@
 """S3, SES and STS through boto3, as far as the queues need them, on moto."""
 
 import asyncio
+from dataclasses import replace
 from uuid import uuid4
 
 import boto3
@@ -9,9 +10,11 @@ import pytest
 from cape_stream.adapters.sqs.identity import StsIdentity
 from cape_stream.adapters.sqs.mailer import SesMailer
 from cape_stream.adapters.sqs.object_store import S3ObjectStore
+from cape_stream.adapters.sqs.server import SqsServer
 from cape_stream.adapters.sqs.settings import SqsSettings
 from cape_stream.errors import Retry
 from cape_stream.ports.mail import Mail
+from cape_stream.ports.queue import OutgoingMessage
 
 KEY = "reports/2026 plan + notes (100%)/naïve café.pdf"
 
@@ -74,5 +77,25 @@ def test_server_that_is_away_is_a_retry_that_names_what_was_tried(aws_credential
         with pytest.raises(Retry, match="read of bucket/key"):
             await store.get("bucket", "key")
         await store.close()
+
+    asyncio.run(scene())
+
+
+def test_receive_that_waits_stands_before_no_other_call(moto: SqsSettings) -> None:
+    async def scene() -> None:
+        server = SqsServer(replace(moto, receive_connections=1, control_connections=1))
+        queue = await server.create(f"q-{uuid4().hex[:12]}")
+        await queue.send([OutgoingMessage("a")])
+        (found,) = await queue.receive(1, 1, 30)
+        poll = asyncio.ensure_future(queue.receive(1, 20, 30))
+
+        assert await queue.change_visibility([(found.receipt, 60)]) == [None]
+        assert await queue.delete([found.receipt]) == [None]
+        assert (await queue.depth()).in_flight == 0
+        assert not poll.done()
+
+        await queue.send([OutgoingMessage("b")])
+        assert [each.body for each in await poll] == ["b"]
+        await server.close()
 
     asyncio.run(scene())

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,10 +9,20 @@ from cape_stream.coordination.store import Store
 from tests.integration.coordination.pods import OpenPod, Pod
 from tests.valkey import World
 
-CALL_TIMEOUT_MS = 2_000
+FOLDER = Path(__file__).parent
+CALL_TIMEOUT_MS = 10_000
 """Long, for a crowded machine; a test that waits for it sets a shorter one."""
 
+TEST_TIMEOUT_S = 180
+"""More than one `eventually`, and the start of a Python process on a crowded machine."""
+
 OpenStore = Callable[..., Store]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == FOLDER and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from cape_stream.coordination.cache import Cache, CacheSettings
+from cape_stream.coordination.codecs import JsonCodec
 from cape_stream.coordination.doctor import examine
 from cape_stream.coordination.locks import Locks
 from cape_stream.coordination.settings import Place, ValkeySettings
@@ -204,6 +206,29 @@ def test_sentinels_lead_to_the_primary_and_to_the_next(
 
     eventually(lambda: second_fence() > first.fence)
     locks.close()
+
+
+def test_scripts_are_reloaded_inside_a_pipeline(
+    open_store: OpenStore,
+    valkey_server: LocalValkey,
+    valkey_replica: LocalValkey,
+    sentinel: LocalSentinel,
+) -> None:
+    """B58: through sentinels an invalidation and its wait for replicas are one pipeline."""
+    place = f"valkey+sentinel://127.0.0.1:{sentinel.port}/main"
+    store = open_store(place, replicas_min=1, call_timeout_ms=20_000)
+    cache = Cache[int](store, CacheSettings("users", 1, 60_000), JsonCodec())
+    values = iter(range(10))
+    assert cache.get("k", lambda: next(values), ("t",)) == 0
+
+    for expected in (1, 2):
+        valkey_server.ask("SCRIPT", "FLUSH")
+        cache.invalidate("t")
+        assert cache.get("k", lambda: next(values), ("t",)) == expected
+
+    log = f"{store.settings.prefix}:cache:{{users.1}}:log"
+    assert valkey_server.ask("XLEN", log) == 2, "each was carried out once"
+    assert valkey_replica.ask("XLEN", log) == 2
 
 
 @pytest.mark.parametrize(

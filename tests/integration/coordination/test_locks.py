@@ -292,7 +292,7 @@ from cape_stream.coordination.locks import Locks
 from cape_stream.coordination.settings import ValkeySettings
 from cape_stream.coordination.store import Store
 from cape_stream.errors import Fenced
-store = Store(ValkeySettings(url=sys.argv[1], prefix=sys.argv[2], call_timeout_ms=5000))
+store = Store(ValkeySettings(url=sys.argv[1], prefix=sys.argv[2], call_timeout_ms=20000))
 lease = Locks(store).acquire("job", ttl_ms=1500)
 print(lease.fence, flush=True)
 sys.stdin.readline()

@@ -51,7 +51,7 @@ import sys, time
 from cape_stream.coordination.pool import PoolSettings, WarmPool
 from cape_stream.coordination.settings import ValkeySettings
 from cape_stream.coordination.store import Store
-store = Store(ValkeySettings(url=sys.argv[1], prefix=sys.argv[2], call_timeout_ms=5000))
+store = Store(ValkeySettings(url=sys.argv[1], prefix=sys.argv[2], call_timeout_ms=20000))
 taken = WarmPool(store, "sandboxes", PoolSettings(lease_ms=400)).take(None)
 print(taken.item.name, flush=True)
 time.sleep(60)
@@ -82,7 +82,7 @@ def test_waiting_taker_survives_a_silent_link(
     """B60.1: another waits in a blocking pop while its connection is silently dropped."""
     maker = WarmPool(open_store(valkey_server.url), "sandboxes", SETTINGS)
     with FaultProxy(valkey_server.port) as proxy:
-        pool = WarmPool(open_store(proxy.url, call_timeout_ms=300), "sandboxes", SETTINGS)
+        pool = WarmPool(open_store(proxy.url, call_timeout_ms=2_000), "sandboxes", SETTINGS)
         found: list[object] = []
         waiter = threading.Thread(
             target=lambda: found.append(pool.take(cold, wait_ms=40_000)), daemon=True

@@ -30,8 +30,6 @@ from tests.integration.coordination.sandbox_handlers import KEY, Handler, open_p
 from tests.valkey import LocalValkey, World
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.timeout(180)
-
 OpenPool = Callable[..., WarmSandboxes]
 
 

@@ -9,6 +9,27 @@ from http.client import HTTPConnection
 
 from tests.integration.realtime.kit import wait_until
 
+_FIGURE = re.compile(r'^cape_realtime_(\w+)(?:\{reason="(\w+)"\})? (\d+)$', re.MULTILINE)
+
+
+def page(port: int, path: str) -> tuple[int, str]:
+    """Status and text of a page; status 0 if nobody listens."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    except OSError:
+        return 0, ""
+    finally:
+        connection.close()
+
+
+def figures_of(port: int) -> dict[str, int]:
+    """The counters of a stream server, without their prefix: `streams`, `ended slow`."""
+    found = _FIGURE.findall(page(port, "/metrics")[1])
+    return {f"{name} {reason}".strip(): int(value) for name, reason, value in found}
+
 
 class Role:
     """One role in a process of its own."""
@@ -25,27 +46,7 @@ class Role:
         assert " on 127.0.0.1:" in line, line + self._process.stderr.read()
         self.pid = self._process.pid
         self.port = int(line.split(" on 127.0.0.1:")[1].split(";")[0])
-        wait_until(lambda: self.get("/readyz")[0] == 200)
-
-    def get(self, path: str) -> tuple[int, str]:
-        """Status and text of a page; status 0 if nobody listens."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=20)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, response.read().decode()
-        except OSError:
-            return 0, ""
-        finally:
-            connection.close()
-
-    def figures(self) -> dict[str, int]:
-        """Its counters, without the prefix: `streams`, `ended slow`."""
-        text = self.get("/metrics")[1]
-        found = re.findall(
-            r'^cape_realtime_(\w+)(?:\{reason="(\w+)"\})? (\d+)$', text, re.MULTILINE
-        )
-        return {f"{name} {reason}".strip(): int(value) for name, reason, value in found}
+        wait_until(lambda: page(self.port, "/readyz")[0] == 200)
 
     def stop(self) -> int:
         self._process.send_signal(signal.SIGTERM)

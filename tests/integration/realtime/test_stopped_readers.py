@@ -24,7 +24,7 @@ from tests.integration.realtime.kit import (
     wait_until,
     websocket,
 )
-from tests.integration.realtime.processes import Role
+from tests.integration.realtime.processes import Role, figures_of
 from tests.integration.realtime.test_slow_readers import stopped_reader
 from tests.valkey import LocalValkey
 
@@ -80,8 +80,8 @@ def test_memory_stays_bounded_and_who_reads_hears_everything(
                 worst_bytes = max(worst_bytes, process.memory_info().rss)
 
         assert worst_bytes - before_bytes < BOUND_BYTES
-        wait_until(lambda: role.figures()["streams"] == 2 * READING, 60)
-        figures = role.figures()
+        wait_until(lambda: figures_of(role.port)["streams"] == 2 * READING, 60)
+        figures = figures_of(role.port)
         assert figures.get("ended slow", 0) + figures.get("ended stuck", 0) == STOPPED
         told = [f"{number:06}" for number in range(MESSAGES)]
         assert listeners.heard == [told] * 2 * READING

@@ -81,6 +81,24 @@ async def test_refused_renewal_cancels_the_handler_and_no_delete_follows(world: 
 
 
 @in_virtual_time
+async def test_refused_renewal_of_one_message_ends_that_one_only(world: World) -> None:
+    queue = world.queue()
+    await world.send(queue, *(Task(f"t{n}", 60.0) for n in range(10)))
+    stale = EntryFailure(FailureKind.STALE, "ReceiptHandleIsInvalid")
+    running = Running(world.processor(world.lane(queue, visibility_s=30)))
+    await until(lambda: len(world.names("begin")) == 10)
+    queue.faults.entries["change_visibility"] = [stale]
+
+    await until(lambda: not queue.shelf.messages)
+    report = await running.stop()
+
+    (lost,) = world.names("cancelled")
+    assert world.names("begin").count(lost) == 2  # it came again, the others ran on
+    assert len(world.names("begin")) == 11
+    assert report.fates == {"lost": 1, "done": 10}
+
+
+@in_virtual_time
 async def test_renewal_that_fails_twice_cancels_the_handler_before_it_shows_up(
     world: World,
 ) -> None:

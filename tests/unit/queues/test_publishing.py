@@ -1,6 +1,7 @@
 """B48: jobs from topics to SQS, packed by real bytes, at least once."""
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from cape_stream.model.job import Job
 from cape_stream.model.topic_names import TopicNames
 from cape_stream.ports.log import Log, TopicPartition, TopicSpec
 from cape_stream.ports.queue import EntryFailure, FailureKind, OutgoingMessage
+from cape_stream.queues import publishing
 from cape_stream.queues.contract import Decoded, MessageType, identifier
 from cape_stream.queues.messages.jobs import CONTRACT, JobRecord, JobsHandler
 from cape_stream.queues.packing import batches, size_of
@@ -270,6 +272,57 @@ def test_claim_store_that_is_away_holds_that_job_and_no_other(log: Log) -> None:
         site.publisher.close()
 
         assert site.publisher.counters.claims == 1
+
+    play(scene)
+
+
+def test_job_that_cannot_go_now_holds_up_none_that_come_later_and_too_many_are_not_taken(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "WAITING_MAX", 30)
+
+    async def scene() -> None:
+        write(log, job(0, b"x" * 300_000), job(1))
+        site = Carrying(log, 262_144)
+        site.store.faults = [Retry("away")] * 1_000
+        await site.until(lambda: site.publisher.counters.sent == 1)
+
+        write(log, *(job(number) for number in range(20)))
+        await site.until(lambda: site.publisher.counters.sent == 21)
+        write(log, *(job(number) for number in range(500)))
+        for _ in range(30):
+            await site.publisher.step(10)
+        # Partition 0 is not committed, so what is done there stays in memory; the other may go on.
+        kept = [each for each in site.publisher._waiting if each.record.partition == 0]
+        assert len(kept) <= 30 + publishing.POLL_RECORDS
+        site.store.faults = []
+        await site.until(lambda: site.publisher.counters.sent == 522)
+        site.publisher.close()
+
+        assert len({record.record or record.claim for record in site.records()}) == 501
+
+    play(scene)
+
+
+def test_pause_of_what_fails_grows_and_ends_with_success(log: Log) -> None:
+    async def scene() -> None:
+        write(log, job(0))
+        site = Carrying(log)
+        loop = asyncio.get_running_loop()
+        site.queue.faults.errors["send"] = [Retry("Throttling")] * 8
+        times: list[float] = []
+        while site.publisher.counters.sent == 0:
+            calls = site.queue.calls["send"]
+            await site.publisher.step(10)
+            if site.queue.calls["send"] > calls:
+                times.append(loop.time())
+        site.publisher.close()
+
+        waits = [later - earlier for earlier, later in itertools.pairwise(times)]
+        assert len(waits) == 8
+        assert waits[0] < 1 < waits[3] < waits[-1]
+        assert max(waits) <= publishing.PAUSE_S_MAX + 2 * publishing.LOOK_S
+        assert not site.publisher._pause_s
 
     play(scene)
 

@@ -1,5 +1,6 @@
 """The parts that only decide: the wheel, the slots, the backoff and the books."""
 
+import itertools
 import random
 
 import pytest
@@ -69,6 +70,22 @@ def test_message_whose_ceiling_is_near_keeps_its_place_on_the_wheel() -> None:
     wheel.renewed(first, 10_000, 30)
     wheel.renewed(second, 10_000, 30)
     assert wheel.due(11_000).losses == [(second, Loss.CEILING)]
+
+
+def test_message_that_waits_till_its_twelfth_hour_is_renewed_seldom_and_lost_in_time() -> None:
+    wheel, one = HeartbeatWheel(), held()
+    wheel.add(one)
+    beats: list[int] = []
+
+    while one in wheel:
+        assert wheel.next_ms is not None
+        now_ms = wheel.next_ms
+        for each in wheel.due(now_ms).beats:
+            beats.append(now_ms)
+            wheel.renewed(each, now_ms, within_lease_s(30, now_ms))
+
+    assert VISIBILITY_S_MAX * 1_000 - 10_000 < now_ms < VISIBILITY_S_MAX * 1_000
+    assert min(later - earlier for earlier, later in itertools.pairwise(beats)) >= 2_500
 
 
 def test_those_due_soon_share_the_call() -> None:
