@@ -11,6 +11,7 @@ from itertools import islice
 from cape_stream.core.breaker import BreakerState
 from cape_stream.core.contents import bytes_in_job, event_bytes, with_inputs
 from cape_stream.core.effects import OversizedEvent
+from cape_stream.core.gates import gates_open, gates_reach
 from cape_stream.core.inflight.lambda_state import JobRecord, LambdaState, Parked
 from cape_stream.core.inflight.state import InflightState
 from cape_stream.core.inflight.subject import SubjectState
@@ -72,7 +73,7 @@ class Issuer:
     def fill(self, subject: SubjectState, places: Iterable[int], now_ms: int) -> None:
         """Issue what these lambdas may have now; note in ``subject.wants`` what they lack."""
         plans, states, head = self._plan.lambdas, subject.lambdas, subject.head
-        valves, pulled, paused = self._inflight.valves, self.pulled, self._inflight.paused
+        valves, paused = self._inflight.valves, self._inflight.paused
         shared: dict[tuple[int, int], _Batch | None] = {}
         for place in places:
             state = states[place]
@@ -88,13 +89,8 @@ class Issuer:
                 or queue.out >= queue.limit
                 or valve.is_limited
                 or valve.breaker.state is not BreakerState.CLOSED
-            ):
-                is_open = valve.is_open(now_ms)
-                if not is_open or (valve.line and subject is not pulled):
-                    self._wait(subject, plan, state, valve, now_ms)
-                    if is_open:
-                        valve.reopens_ms = now_ms  # Time has opened it: the line is served next.
-                    continue
+            ) and not self._has_turn(subject, plan, state, valve, now_ms):
+                continue
             if (
                 not plan.gates
                 and state.is_plain()
@@ -108,6 +104,23 @@ class Issuer:
                     self._look_ahead(subject, plan, state)
             else:
                 self._fill_fresh(subject, plan, state, now_ms)
+
+    def _has_turn(
+        self,
+        subject: SubjectState,
+        plan: LambdaPlan,
+        state: LambdaState,
+        valve: Valve,
+        now_ms: int,
+    ) -> bool:
+        """True if the valve is open and nobody stands before the subject; else it waits."""
+        is_open = valve.is_open(now_ms)
+        if is_open and (not valve.line or subject is self.pulled):
+            return True
+        self._wait(subject, plan, state, valve, now_ms)
+        if is_open:
+            valve.reopens_ms = now_ms  # Time has opened it: the line is served next.
+        return False
 
     def _wait(
         self,
@@ -123,7 +136,7 @@ class Issuer:
             position = state.high + 1
             if position > subject.head:
                 return
-            if plan.gates and not self._gates_reach(subject, plan, position):
+            if plan.gates and not gates_reach(subject, plan, position):
                 return
             if subject.buffer.covered_to(position) is None:
                 if subject.queries:
@@ -254,7 +267,7 @@ class Issuer:
         before = state.high
         for event in subject.buffer.between(start, end):
             sequence = event.sequence
-            if plan.gates and not self._gates_open(subject, plan, sequence):
+            if plan.gates and not gates_open(subject, plan, sequence):
                 break
             if known is not None and sequence in known:
                 state.high = sequence
@@ -322,7 +335,7 @@ class Issuer:
         for sequence in sorted(state.parked):
             parked = state.parked[sequence]
             # Adopted jobs may have been issued on successes that are lost, inputs and all.
-            if parked.due_ms > now_ms or not self._gates_open(subject, plan, sequence):
+            if parked.due_ms > now_ms or not gates_open(subject, plan, sequence):
                 continue
             event = subject.buffer.get(sequence)
             if event is not None:
@@ -483,17 +496,5 @@ class Issuer:
             position = end + 1
             if position > subject.head:
                 return
-        if not plan.gates or self._gates_reach(subject, plan, position):
+        if not plan.gates or gates_reach(subject, plan, position):
             subject.wants.add(position)
-
-    def _gates_open(self, subject: SubjectState, plan: LambdaPlan, sequence: int) -> bool:
-        """True if everything this lambda comes after has done the event."""
-        return all(subject.lambdas[gate].has_done(sequence) for gate in plan.gates)
-
-    def _gates_reach(self, subject: SubjectState, plan: LambdaPlan, position: int) -> bool:
-        """True if some event from ``position`` on may have passed all gates."""
-        for gate in plan.gates:
-            state = subject.lambdas[gate]
-            if state.cursor < position and max(state.done, default=-1) < position:
-                return False
-        return True

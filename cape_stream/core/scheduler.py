@@ -37,6 +37,8 @@ from cape_stream.model.sequence import SEQUENCE_MAX
 from cape_stream.model.status import JobStatus, StatusKind
 from cape_stream.model.topology import RetrySpec
 
+JOB_BYTES_LIMIT = 1_000_000
+"""A record of a job topic takes 1,048,588 bytes (`topics/jobs.toml`), all of a job included."""
 SOURCE_BEHIND_TRIES = 5
 """How often an answer may fall short of what a ping promised, or of what was seen before, until the
 source is believed. What it shows later, refresh has to find."""
@@ -57,6 +59,24 @@ class SchedulerSettings(BreakerSettings):
     lane that workers take from when nothing live waits."""
     sleep_after_ms: int = 60_000
     """A subject with nothing but parked work leaves memory when none of it is due sooner."""
+
+    def __post_init__(self) -> None:
+        bounds = {
+            "job_bytes_max": (1, JOB_BYTES_LIMIT),
+            "buffered_events_max": (1, None),
+            "backlog_after_events": (1, None),
+            "sleep_after_ms": (0, None),
+            "breaker_subjects": (1, None),
+            "breaker_cooldown_ms": (1, None),
+            "breaker_cooldown_max_ms": (self.breaker_cooldown_ms, None),
+        }
+        for name, (least, most) in bounds.items():
+            value = getattr(self, name)
+            if value < least or (most is not None and value > most):
+                upper = "" if most is None else f" and <= {most}"
+                raise ValueError(f"{name} must be >= {least}{upper}, not {value}")
+        if not self.breaker_share > 0:
+            raise ValueError(f"breaker_share must be > 0, not {self.breaker_share}")
 
 
 class Scheduler:

@@ -218,6 +218,7 @@ def _figures(engine: Engine) -> Mapping[str, int]:
         "source_calls_failed": sum(
             each.counters.failed_calls + each.counters.timed_out_calls for each in sources
         ),
+        "source_subjects_failing": sum(len(each.failing) for each in sources),
         "sources_down": sum(each.state is not SourceState.CLOSED for each in sources),
         "dead_letters": sum(each.counters()["dead_letters"] for each in processors),
     }

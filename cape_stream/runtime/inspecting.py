@@ -161,7 +161,10 @@ def _add_source(told: Answer, source: SourceStanding, now_ms: int) -> None:
         "calls_out": source.calls_out,
         "calls_max": source.calls_max,
         "calls_hanging": source.calls_hanging,
+        "error": source.failing.get(told["subject"]),
     }
+    if told["source"]["error"]:
+        told["because"] += f" (the source says: {told['source']['error']})"
     if source.state is SourceState.CLOSED or not told["source"]["queries_out"]:
         return
     if source.state is SourceState.HANGING:

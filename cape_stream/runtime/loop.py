@@ -84,7 +84,7 @@ class Engine:
         )
         self._lease = Lease(log.session_timeout_ms)
         self._questions = {
-            group.name: Questions(group.source, backgrounds.sources, self._settings)
+            group.name: Questions(group.source, backgrounds.sources, self._settings, group.name)
             for group in groups
             if group.source is not None
         }

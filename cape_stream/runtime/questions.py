@@ -6,8 +6,9 @@ backs off for that subject only, and from then on it is asked apart from the oth
 subjects fail alone and none is answered, it is the source: queries wait then, and get no faults.
 """
 
+import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,12 +20,17 @@ from cape_stream.runtime.source_calls import Answer, Asked, Call, Fetch, checked
 from cape_stream.runtime.source_pacing import ConcurrencyLimit, SourceBreaker, SourceState
 from cape_stream.runtime.task import Task
 
+logger = logging.getLogger(__name__)
+
 APART_MAX = 10_000
 """Subjects remembered as failing alone; beyond that the oldest is asked with the others again."""
 
 HANGING_MAX = 2
 """Calls of one subject that may hang: one may have lost its connection, two tell of the subject,
 and it shall not take the threads of all."""
+
+TELL_EVERY_MS = 10_000
+"""Pause between two lines about subjects that a source fails for."""
 
 STILL_HANGING = "two earlier calls for this subject were given up and have not returned"
 
@@ -56,14 +62,21 @@ class SourceStanding(NamedTuple):
     """Calls that may be out now."""
     calls_hanging: int
     """Calls that were given up and have not returned."""
+    failing: Mapping[str, str]
+    """Subjects that it fails for, though not for all, and why; of very many the newest."""
 
 
 class Questions:
-    """Asks one source on behalf of all tasks of a group."""
+    """Asks one source on behalf of all tasks of a group; ``name`` is the group's, for people."""
 
     def __init__(
-        self, source: EventSource, background: Background, settings: EngineSettings
+        self,
+        source: EventSource,
+        background: Background,
+        settings: EngineSettings,
+        name: str = "",
     ) -> None:
+        self._name = name
         self._source = source
         self._background = background
         self._settings = settings
@@ -75,6 +88,9 @@ class Questions:
         self._calls: list[Call] = []
         self._hanging: list[Call] = []
         """Calls that were given up and have not returned: each still holds a thread."""
+        self.failing: dict[str, str] = {}
+        """Subjects whose last answer was a fault, and the reason."""
+        self._told_ms: int | None = None
         self._last_was_alone = False
         self._answered_ms: int | None = None
         """When a call was last answered."""
@@ -124,7 +140,12 @@ class Questions:
     def standing(self) -> SourceStanding:
         """All of the above at one moment, to look at."""
         return SourceStanding(
-            self.state, self.opens_until_ms, self.calls_out, self.limit, self.calls_hanging
+            self.state,
+            self.opens_until_ms,
+            self.calls_out,
+            self.limit,
+            self.calls_hanging,
+            self.failing,
         )
 
     def ask(self, task: Task, queries: Sequence[EventQuery]) -> None:
@@ -137,9 +158,25 @@ class Questions:
         """Start what may start; answers that have come, by task that is still open."""
         answers: dict[int, tuple[Task, list[Answer]]] = {}
         for (task, _), answer in [*self._ended(now_ms), *self._start(now_ms)]:
+            self._note(answer, now_ms)
             if task.open:
                 answers.setdefault(id(task), (task, []))[1].append(answer)
         return list(answers.values())
+
+    def _note(self, answer: Answer, now_ms: int) -> None:
+        """Keep who cannot be read, and tell of it now and then: nobody else waits for them, so it
+        would go unnoticed."""
+        subject = answer.query.subject
+        if not isinstance(answer, QueryFault):
+            if self.failing:
+                self.failing.pop(subject, None)
+            return
+        if subject not in self.failing and now_ms >= (self._told_ms or 0) + TELL_EVERY_MS:
+            self._told_ms = now_ms
+            logger.warning("the source of %s fails for %r: %s", self._name, subject, answer.reason)
+        self.failing[subject] = answer.reason
+        if len(self.failing) > APART_MAX:
+            del self.failing[next(iter(self.failing))]
 
     # --- starting calls ------------------------------------------------------------------------
 

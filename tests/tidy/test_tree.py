@@ -131,7 +131,7 @@ def test_changelog_knows_the_version() -> None:
 
     assert headings[0] == "Unreleased"
     assert headings[1:] == [] or headings[1] == cape_stream.__version__
-    assert "http" not in text
+    assert "://" not in text
 
 
 def test_make_help_names_every_target() -> None:

@@ -2,7 +2,11 @@
 their own, `test_settling.py`."""
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from cape_stream.core.scheduler import SchedulerSettings
 from cape_stream.model.cursor import CursorInfo
 from cape_stream.model.event import Event
 from cape_stream.model.request import EventQuery, SchedulingRequest
@@ -377,3 +381,21 @@ def test_scheduler_gives_the_same_jobs_for_the_same_inputs() -> None:
         return [str(job) for job in desk.jobs.values()]
 
     assert play() == play()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"job_bytes_max": 0}, "job_bytes_max must be >= 1 and <= 1000000, not 0"),
+        ({"job_bytes_max": 1_000_001}, "not 1000001"),
+        ({"buffered_events_max": 0}, "buffered_events_max must be >= 1, not 0"),
+        ({"sleep_after_ms": -1}, "sleep_after_ms must be >= 0, not -1"),
+        ({"breaker_share": 0.0}, "breaker_share must be > 0, not 0.0"),
+        ({"breaker_cooldown_max_ms": 10}, "breaker_cooldown_max_ms must be >= 1000, not 10"),
+    ],
+)
+def test_settings_with_which_nothing_would_be_done_are_refused(
+    wrong: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        SchedulerSettings(**wrong)

@@ -1,5 +1,7 @@
 """Limits, lines and lanes: who may have a job now, and who waits for whom."""
 
+from collections import OrderedDict
+
 from cape_stream.core.breaker import BreakerSettings, BreakerState
 from cape_stream.core.inflight.subject import SubjectState
 from cape_stream.core.scheduler import SchedulerSettings
@@ -114,7 +116,8 @@ def test_line_is_served_although_news_of_who_waits_came_when_time_had_opened_it(
     desk.ping("C", 2)
 
     due_ms = desk.scheduler.next_ms()
-    assert due_ms is not None and due_ms <= desk.now_ms
+    assert due_ms is not None
+    assert due_ms <= desk.now_ms
     desk.tick()
     assert subjects_out(desk) == ["A", "B", "C"]
 
@@ -202,7 +205,7 @@ def test_subject_that_finds_the_line_full_leaves_memory_and_is_looked_for_later(
     assert len(valve.line) == 149
     full = valve.line
     fillers = [SubjectState(f"F{number}", [-1], -1) for number in range(LINE_MAX)]
-    valve.line = dict.fromkeys([*full, *fillers])
+    valve.line = OrderedDict.fromkeys([*full, *fillers])
     pinged(desk, "late")
     valve.line = full
     desk.commit()

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -59,6 +60,20 @@ def test_explain_names_a_source_that_is_down(hangs: bool) -> None:
     assert text in told["because"], told
     assert told["source"]["state"] in ({"hanging"} if hangs else {"open", "half_open"})
     assert told["source"]["calls_max"] == 1
+
+
+def test_explain_says_what_the_source_says_of_one_subject() -> None:
+    world = EngineWorld(topology("T1"))
+    engine = world.running()
+    world.faults = replace(world.faults, source_fault=1.0)
+    world.ping("S", 1)
+    world.turn(engine)
+
+    [told] = asked(world, engine, about_subject(DOMAIN, 1, "S"))
+
+    assert told["source"]["error"], told
+    assert told["because"].endswith(f"(the source says: {told['source']['error']})")
+    assert told["source"]["state"] == "closed"
 
 
 def test_explain_tells_of_a_source_that_answers() -> None:

@@ -68,6 +68,26 @@ def test_source_that_fails_for_one_subject_for_ever_delays_nobody_else(reply: ob
     assert task_of(engine).state is TaskState.RUNNING
 
 
+def test_subject_that_its_source_fails_for_is_shown_until_it_answers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """B24: in health and metrics, in a line now and then, and by name to whoever asks."""
+    source = BadSource(TypeError("unexpected"))
+    world = EngineWorld(topology("T1"), source=source)
+    engine = world.running()
+    questions = engine.sources[DOMAIN]
+    for number in range(4):
+        world.ping("bad-1", 1 + number)
+        world.turn(engine)
+
+    assert dict(questions.failing) == {"bad-1": "TypeError: unexpected"}
+    said = [each.message for each in caplog.records if "fails for" in each.message]
+    assert said == [f"the source of {DOMAIN} fails for 'bad-1': TypeError: unexpected"]
+    source.reply = [Event(1, b"x")]
+    world.turn(engine, 60, 50)
+    assert dict(questions.failing) == {}
+
+
 def test_source_that_is_down_costs_few_faults_and_brings_everything_when_it_is_back() -> None:
     settings = EngineSettings(sweep_interval_ms=0, source_failing_subjects=4)
     world = EngineWorld(topology("T1"), settings=settings)
