@@ -18,7 +18,6 @@ WORDS = {
     "refresh_pings": "refresh pings",
     "refresh_sources_failing": "sources failing",
     "sources_down": "sources down",
-    "source_subjects_failing": "subjects their source fails for",
     "dead_letters": "dead letters",
 }
 """Figures shown, in this order; the ones that are zero are left out."""
