@@ -3,15 +3,19 @@
 Losing the server costs waits and repeated work, never a message.
 """
 
+import asyncio
 import secrets
 import time
 
 from cape_stream.coordination.async_store import AsyncStore
 from cape_stream.coordination.keys import encoded
 from cape_stream.coordination.scripts import Script
+from cape_stream.errors import Retry
 
 PROGRESS_KEEP_MS = 15 * 86_400_000
 """A day more than SQS keeps a message."""
+AWAY_PAUSE_MS = 200
+"""How long a waiter leaves a server alone that does not answer."""
 
 READ = Script(
     "read progress",
@@ -98,15 +102,20 @@ class ValkeyResults:
         await self._store.call(PUT.call(self._keys(request_id), answer, max(1, keep_ms)))
 
     async def wait(self, request_id: str, timeout_ms: int) -> bytes | None:
-        """See `Results.wait`."""
+        """See `Results.wait`; while the server is away it is asked again and again."""
         value, nudge = self._keys(request_id)
         end_s = time.monotonic() + timeout_ms / 1_000
         while True:
-            found: bytes | None = await self._store.call(TAKE.call((value,)))
             left_ms = (end_s - time.monotonic()) * 1_000
-            if found is not None or left_ms <= 0:
-                return found
-            await self._store.wait(nudge, left_ms)
+            try:
+                found: bytes | None = await self._store.call(TAKE.call((value,)))
+                if found is not None or left_ms <= 0:
+                    return found
+                await self._store.wait(nudge, left_ms)
+            except Retry:
+                if left_ms <= 0:
+                    return None
+                await asyncio.sleep(min(AWAY_PAUSE_MS, left_ms) / 1_000)
 
     def _keys(self, request_id: str) -> tuple[str, str]:
         tag = encoded(request_id)

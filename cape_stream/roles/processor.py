@@ -79,7 +79,7 @@ def serve_jobs(pool: Pool, equipment: Equipment, settings: Settings, app: App) -
             equipped = replace(equipment, jobs=jobs_handler(handlers, backend, sender))
             return await _serve(pool, equipped, settings)
         finally:
-            await asyncio.to_thread(sender.close)
+            await sender.close()
             executions.close()
 
     with open_backend("kafka", settings) as backend:

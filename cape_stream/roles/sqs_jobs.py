@@ -5,6 +5,7 @@ Statuses of jobs that end together share one flush.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,9 +29,14 @@ FLUSH_MS = 10_000
 CLOCK_SKEW_MS = 5_000
 """How far the clocks of dispatcher and worker may differ."""
 
+logger = logging.getLogger(__name__)
+
 
 class StatusSender:
     """Sends statuses from one event loop through one producer.
+
+    Whoever sends may be cancelled at any point; that ends neither the flush nor anybody else's
+    wait for it, for it is a task of its own.
 
     Args:
         app: whose topics.
@@ -41,8 +47,8 @@ class StatusSender:
         self._names = app.topic_names
         self._codec = backend.codec
         self._producer = backend.log.producer()
-        self._turn = asyncio.Lock()
         self._waiting: list[tuple[JobStatus, asyncio.Future[None]]] = []
+        self._flushing: asyncio.Task[None] | None = None
 
     async def send(self, status: JobStatus) -> None:
         """Return once the status is in the log.
@@ -52,20 +58,31 @@ class StatusSender:
         """
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((status, stored))
-        async with self._turn:
-            batch, self._waiting = self._waiting, []
-            if batch:
-                error = await asyncio.to_thread(self._carry, [each for each, _ in batch])
-                for _, each in batch:
-                    if error is None:
-                        each.set_result(None)
-                    else:
-                        each.set_exception(Retry(error))
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.create_task(self._flush())
         await stored
 
-    def close(self) -> None:
-        """Free all."""
-        self._producer.close()
+    async def close(self) -> None:
+        """Let what is being sent arrive, and free all."""
+        if self._flushing is not None:
+            await self._flushing
+        await asyncio.to_thread(self._producer.close)
+
+    async def _flush(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            try:
+                error = await asyncio.to_thread(self._carry, [each for each, _ in batch])
+            except Exception as fault:  # whatever it is, nobody may wait for ever
+                logger.exception("statuses could not be sent")
+                error = repr(fault)
+            for _, stored in batch:
+                if stored.done():
+                    continue  # whoever sent it was cancelled
+                if error is None:
+                    stored.set_result(None)
+                else:
+                    stored.set_exception(Retry(error))
 
     def _carry(self, statuses: list[JobStatus]) -> str | None:
         for status in statuses:

@@ -1,5 +1,6 @@
 """Every event source under the contract suite, with the means to put events into it."""
 
+import itertools
 import json
 import sqlite3
 from collections.abc import Callable, Mapping
@@ -11,11 +12,13 @@ from typing import Protocol
 import psycopg
 import pytest
 
+from cape_stream.adapters.kafka.event_source import KafkaEventSource
 from cape_stream.adapters.sources.http import HttpEventSource
 from cape_stream.adapters.sources.memory import MemoryEventSource
 from cape_stream.adapters.sources.outbox import PostgresOutbox
 from cape_stream.adapters.sources.sql import SqlEventSource
 from cape_stream.ports.source import EventSource
+from tests.event_topic import EventTopic
 from tests.http_source_server import serving
 
 COLUMNS = {
@@ -140,6 +143,25 @@ def http(request: pytest.FixtureRequest) -> Filled:
     return Filled(reopen(), service.events.append, reopen)
 
 
+def kafka(request: pytest.FixtureRequest) -> Filled:
+    folder: Path = request.getfixturevalue("tmp_path")
+    topic = EventTopic(request.getfixturevalue("kafka_bootstrap"))
+    numbers = itertools.count()
+
+    def append(subject: str, sequence: int, payload: bytes, headers: Mapping[str, str]) -> None:
+        topic.produce(subject, subject.encode(), payload, {**headers, "n": str(sequence)})
+
+    def reopen() -> KafkaEventSource:
+        place = folder / str(next(numbers))
+        source = KafkaEventSource(
+            topic.settings, topic.name, place, sequence_header="n", wait_ms=30_000
+        )
+        request.addfinalizer(source.close)
+        return source
+
+    return Filled(reopen(), append, reopen)
+
+
 def _opened(
     url: str,
     changed: str | None,
@@ -186,4 +208,5 @@ IMPLEMENTATIONS = [
     pytest.param(_postgres_by_subject, id="postgres-by-subject", marks=pytest.mark.postgres),
     pytest.param(postgres_outbox, id="postgres-outbox", marks=pytest.mark.postgres),
     pytest.param(http, id="http"),
+    pytest.param(kafka, id="kafka", marks=pytest.mark.kafka),
 ]

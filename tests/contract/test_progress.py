@@ -108,3 +108,36 @@ def test_wait_without_an_answer_ends(kind: str, request: pytest.FixtureRequest) 
         assert await one[1].wait(uuid4().hex, 50) is None
 
     play(kind, request, scene)
+
+
+def test_waiter_outlives_a_server_that_is_away_for_a_while(valkey_server: Any) -> None:
+    async def scene() -> bytes | None:
+        one, other = (AsyncStore(ValkeySettings(url=valkey_server.url)) for _ in range(2))
+        request = uuid4().hex
+        waiting = asyncio.ensure_future(ValkeyResults(one).wait(request, 60_000))
+        await asyncio.sleep(0.2)
+
+        await asyncio.to_thread(valkey_server.kill)
+        await asyncio.sleep(0.5)
+        assert not waiting.done()
+        await asyncio.to_thread(valkey_server.start)
+        await ValkeyResults(other).put(request, b"late", 60_000)
+
+        found = await waiting
+        for store in (one, other):
+            await store.close()
+        return found
+
+    assert asyncio.run(scene()) == b"late"
+
+
+def test_wait_on_a_server_that_stays_away_ends_without_an_answer(valkey_server: Any) -> None:
+    valkey_server.kill()
+
+    async def scene() -> bytes | None:
+        store = AsyncStore(ValkeySettings(url=valkey_server.url))
+        found = await ValkeyResults(store).wait(uuid4().hex, 300)
+        await store.close()
+        return found
+
+    assert asyncio.run(scene()) is None
