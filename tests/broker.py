@@ -13,10 +13,11 @@ from contextlib import suppress
 import pytest
 
 from deploy.local.broker import FetchFailed, LocalBroker, fetch_jars, missing_tool
+from tests.left_out import NEEDS, Need
+
+pytest_plugins = ["tests.left_out"]
 
 FIXTURES = {"kafka_bootstrap", "kafka_broker"}
-LEFT_OUT = "left out"
-"""The outcome in pytest's last line; `skipped` would be listed again, test by test, by `-ra`."""
 TIME_LIMIT_S = 240
 """Of a test with a broker, whose start takes 4 s on an idle machine and 20 s on a crowded one."""
 
@@ -58,34 +59,8 @@ def pytest_runtestloop(session: pytest.Session) -> None:
             fetch_jars()
 
 
-@pytest.hookimpl(tryfirst=True)  # before any fixture starts a broker
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if _is_marked(item) and (missing := missing_tool()) is not None:
-        item.user_properties.append((LEFT_OUT, str(missing)))
-        pytest.skip(str(missing))
-
-
-def pytest_report_teststatus(
-    report: pytest.CollectReport | pytest.TestReport,
-) -> tuple[str, str, str] | None:
-    return (LEFT_OUT, "s", "LEFT OUT") if _reason(report) else None
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reasons = [_reason(report) for report in terminalreporter.getreports(LEFT_OUT)]
-    if reasons:
-        count = f"{len(reasons)} test{'s' if len(reasons) > 1 else ''}"
-        terminalreporter.write_line(
-            f"LEFT OUT: {count} on a real Kafka, because {reasons[0]}", yellow=True
-        )
-
-
 def _is_marked(item: pytest.Item) -> bool:
     return item.get_closest_marker("kafka") is not None
 
 
-def _reason(report: pytest.CollectReport | pytest.TestReport) -> str | None:
-    """Why the test was left out; None if it was not, or was skipped for reasons of its own."""
-    if isinstance(report, pytest.TestReport) and report.skipped and report.when == "setup":
-        return next((str(why) for name, why in report.user_properties if name == LEFT_OUT), None)
-    return None
+NEEDS.append(Need("on a real Kafka", _is_marked, missing_tool))

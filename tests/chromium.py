@@ -16,8 +16,11 @@ from typing import Any
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
+from tests.left_out import NEEDS, Need
+
+pytest_plugins = ["tests.left_out"]
+
 FIXTURE = "browser"
-LEFT_OUT = "left out for want of Chromium"
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
 START_LIMIT_S = 60
 ANSWER_LIMIT_S = 60
@@ -135,30 +138,13 @@ def browser() -> Iterator[Browser]:
     found.close()
 
 
-@pytest.hookimpl(tryfirst=True)  # before any fixture starts it
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if FIXTURE in getattr(item, "fixturenames", ()) and program() is None:
-        missing = f"none of {', '.join(PROGRAMS)} is on the path"
-        item.user_properties.append((LEFT_OUT, missing))
-        pytest.skip(missing)
+def _is_marked(item: pytest.Item) -> bool:
+    return FIXTURE in getattr(item, "fixturenames", ())
 
 
-def pytest_report_teststatus(
-    report: pytest.CollectReport | pytest.TestReport,
-) -> tuple[str, str, str] | None:
-    return (LEFT_OUT, "s", "LEFT OUT") if _reason(report) else None
+def missing_program() -> str | None:
+    """Say why there is no browser, or None."""
+    return None if program() else f"none of {', '.join(PROGRAMS)} is on the path"
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reasons = [_reason(report) for report in terminalreporter.getreports(LEFT_OUT)]
-    if reasons:
-        count = f"{len(reasons)} test{'s' if len(reasons) > 1 else ''}"
-        terminalreporter.write_line(
-            f"LEFT OUT: {count} in a real browser, because {reasons[0]}", yellow=True
-        )
-
-
-def _reason(report: pytest.CollectReport | pytest.TestReport) -> str | None:
-    if isinstance(report, pytest.TestReport) and report.skipped and report.when == "setup":
-        return next((str(why) for name, why in report.user_properties if name == LEFT_OUT), None)
-    return None
+NEEDS.append(Need("in a real browser", _is_marked, missing_program))

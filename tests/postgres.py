@@ -16,8 +16,11 @@ from typing import Any
 
 import pytest
 
+from tests.left_out import NEEDS, Need
+
+pytest_plugins = ["tests.left_out"]
+
 FIXTURE = "postgres_url"
-LEFT_OUT = "left out for want of PostgreSQL"
 
 
 def missing_server() -> str | None:
@@ -71,29 +74,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("postgres")
 
 
-@pytest.hookimpl(tryfirst=True)  # before any fixture starts a server
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("postgres") and (missing := missing_server()) is not None:
-        item.user_properties.append((LEFT_OUT, missing))
-        pytest.skip(missing)
+def _is_marked(item: pytest.Item) -> bool:
+    return item.get_closest_marker("postgres") is not None
 
 
-def pytest_report_teststatus(
-    report: pytest.CollectReport | pytest.TestReport,
-) -> tuple[str, str, str] | None:
-    return (LEFT_OUT, "s", "LEFT OUT") if _reason(report) else None
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reasons = [_reason(report) for report in terminalreporter.getreports(LEFT_OUT)]
-    if reasons:
-        count = f"{len(reasons)} test{'s' if len(reasons) > 1 else ''}"
-        terminalreporter.write_line(
-            f"LEFT OUT: {count} on a real PostgreSQL, because {reasons[0]}", yellow=True
-        )
-
-
-def _reason(report: pytest.CollectReport | pytest.TestReport) -> str | None:
-    if isinstance(report, pytest.TestReport) and report.skipped and report.when == "setup":
-        return next((str(why) for name, why in report.user_properties if name == LEFT_OUT), None)
-    return None
+NEEDS.append(Need("on a real PostgreSQL", _is_marked, missing_server))

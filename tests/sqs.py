@@ -13,8 +13,10 @@ from moto.server import ThreadedMotoServer
 from cape_stream.adapters.sqs.settings import SqsSettings
 from deploy.local.elasticmq import ElasticMQ
 from deploy.local.jars import ELASTICMQ, FetchFailed, fetch_jars, missing_tool
+from tests.left_out import NEEDS, Need
 
-LEFT_OUT = "left out: elasticmq"
+pytest_plugins = ["tests.left_out"]
+
 TIME_LIMIT_S = 120
 
 
@@ -65,33 +67,8 @@ def pytest_runtestloop(session: pytest.Session) -> None:
             fetch_jars(ELASTICMQ)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if _is_marked(item) and (missing := missing_tool(ELASTICMQ)) is not None:
-        item.user_properties.append((LEFT_OUT, str(missing)))
-        pytest.skip(str(missing))
-
-
-def pytest_report_teststatus(
-    report: pytest.CollectReport | pytest.TestReport,
-) -> tuple[str, str, str] | None:
-    return (LEFT_OUT, "s", "LEFT OUT") if _reason(report) else None
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reasons = [_reason(report) for report in terminalreporter.getreports(LEFT_OUT)]
-    if reasons:
-        count = f"{len(reasons)} test{'s' if len(reasons) > 1 else ''}"
-        terminalreporter.write_line(
-            f"LEFT OUT: {count} on ElasticMQ, because {reasons[0]}", yellow=True
-        )
-
-
 def _is_marked(item: pytest.Item) -> bool:
     return item.get_closest_marker("elasticmq") is not None
 
 
-def _reason(report: pytest.CollectReport | pytest.TestReport) -> str | None:
-    if isinstance(report, pytest.TestReport) and report.skipped and report.when == "setup":
-        return next((str(why) for name, why in report.user_properties if name == LEFT_OUT), None)
-    return None
+NEEDS.append(Need("on ElasticMQ", _is_marked, lambda: missing_tool(ELASTICMQ)))

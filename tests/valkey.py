@@ -25,12 +25,14 @@ from typing import Any
 import pytest
 
 from tests.fault_proxy import FaultProxy
+from tests.left_out import NEEDS, Need
+
+pytest_plugins = ["tests.left_out"]
 
 FIXTURES = {
     *("valkey", "valkey_server", "fault_proxy", "valkey_replica", "valkey_cluster"),
     "valkey_masters",
 }
-LEFT_OUT = "left out for want of Valkey"
 START_LIMIT_S = 30
 ATTEMPTS = 5
 
@@ -296,30 +298,8 @@ def _until(happened: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-@pytest.hookimpl(tryfirst=True)  # before any fixture starts a server
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    needed = FIXTURES.intersection(getattr(item, "fixturenames", ()))
-    if needed and (missing := missing_server()) is not None:
-        item.user_properties.append((LEFT_OUT, missing))
-        pytest.skip(missing)
+def _is_marked(item: pytest.Item) -> bool:
+    return bool(FIXTURES.intersection(getattr(item, "fixturenames", ())))
 
 
-def pytest_report_teststatus(
-    report: pytest.CollectReport | pytest.TestReport,
-) -> tuple[str, str, str] | None:
-    return (LEFT_OUT, "s", "LEFT OUT") if _reason(report) else None
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reasons = [_reason(report) for report in terminalreporter.getreports(LEFT_OUT)]
-    if reasons:
-        count = f"{len(reasons)} test{'s' if len(reasons) > 1 else ''}"
-        terminalreporter.write_line(
-            f"LEFT OUT: {count} on a real Valkey, because {reasons[0]}", yellow=True
-        )
-
-
-def _reason(report: pytest.CollectReport | pytest.TestReport) -> str | None:
-    if isinstance(report, pytest.TestReport) and report.skipped and report.when == "setup":
-        return next((str(why) for name, why in report.user_properties if name == LEFT_OUT), None)
-    return None
+NEEDS.append(Need("on a real Valkey", _is_marked, missing_server))
