@@ -31,7 +31,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from cape_stream.errors import CapeError, Fatal, Retry
+from cape_stream.errors import CapeError, Fatal, Fenced, Retry
 from cape_stream.roles.sandbox_process import READY
 from cape_stream.roles.valkey import URL_VARIABLE, open_store
 from cape_stream.runtime.worker_executors import Sandbox, SpawnedSandbox
@@ -113,6 +113,7 @@ class _Made:
 
     Raises:
         Retry: it is not ready in time; it has been ended.
+        Fenced: the same, because we stop.
     """
 
     def __init__(self, path: Path, handlers: bytes, stopping: threading.Event) -> None:
@@ -137,8 +138,12 @@ class _Made:
                 if os.read(hears.fileno(), len(READY)) == READY:
                     return
         self.process.kill()
-        self._stdin.close()
-        raise Retry(f"a sandbox was not ready in time; it ended with code {self.process.wait()}")
+        with suppress(BrokenPipeError):
+            self._stdin.close()
+        exit_code = self.process.wait()
+        if stopping.is_set():
+            raise Fenced("the worker stops and makes no more sandboxes")
+        raise Retry(f"a sandbox was not ready in time; it ended with code {exit_code}")
 
     @property
     def is_idle(self) -> bool:

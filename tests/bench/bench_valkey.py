@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from cape_stream.coordination.cache import Cache, CacheSettings
@@ -28,10 +30,15 @@ from cape_stream.coordination.locks import Locks
 from cape_stream.coordination.pool import Item, PoolSettings, WarmPool
 from cape_stream.coordination.settings import ValkeySettings
 from cape_stream.coordination.store import Store
+from cape_stream.runtime.steady import SteadyClock
+from cape_stream.runtime.worker_executors import ChildProcess, Sandbox, SpawnedSandbox
 from tests.bench.valkey_peers import CALLERS, LOAD_S
+from tests.contract.codec_implementations import job
+from tests.integration.coordination.sandbox_handlers import Handler, open_pool
 from tests.valkey import LocalValkey
 
 BLOCKS = 6
+SANDBOX_ROUNDS = 7
 PEERS = Path(".venv/bench/bin/python")
 WORKERS = "tests/bench/valkey_peers.py"
 
@@ -178,6 +185,28 @@ def ours(server: LocalValkey, rounds: int) -> dict[str, float]:
     return found
 
 
+def sandboxes(server: LocalValkey) -> dict[str, float]:
+    """Milliseconds until a slot has its first answer, from a ready process and from a new one."""
+    handler, one, clock = Handler(), job(), SteadyClock()
+    found = {}
+    with TemporaryDirectory(prefix="cape-") as folder:
+        pool = open_pool(server.url, Path(folder) / "s", "bench")
+        begins: dict[str, Callable[[], Sandbox]] = {"ready": pool.begin, "new": SpawnedSandbox}
+        for name, begin in begins.items():
+            spent = []
+            for _ in range(SANDBOX_ROUNDS):
+                while pool.pool.look().ready < 1:
+                    time.sleep(0.05)
+                child = ChildProcess(begin)
+                began_s = time.perf_counter()
+                child.run(handler, one, 2**62, clock)
+                spent.append((time.perf_counter() - began_s) * 1e3)
+                child.close()
+            found[f"sandbox_{name}_ms"] = round(median(spent), 1)
+        pool.close()
+    return found
+
+
 @contextmanager
 def local_server() -> Iterator[LocalValkey]:
     """A server of our own."""
@@ -216,6 +245,7 @@ def main() -> None:
     with local_server() as server:
         found: dict[str, Any] = dict(ours(server, options.rounds))
         herd = [sys.executable, "-m", "tests.bench.bench_valkey", "--stampede-on", str(server.port)]
+        found |= sandboxes(server)
         found["loads_per_stampede"] = stampede(herd, options.processes)
         found |= peers(server, options.peers, options.rounds, options.processes)
     for name, value in found.items():
