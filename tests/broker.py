@@ -2,7 +2,7 @@
 
 A test that uses `kafka_bootstrap` or `kafka_broker` is marked `kafka` by itself; a test that starts
 its own brokers says `pytest.mark.kafka`. Where Java or Maven is missing those tests are left out.
-Loaded by `pytest_plugins = ["tests.broker"]`, or by `python -m pytest -p tests.broker`.
+Loaded after `tests.left_out`, as in `python -m pytest -p tests.left_out -p tests.broker`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import pytest
 
 from deploy.local.broker import FetchFailed, LocalBroker, fetch_jars, missing_tool
 from tests.left_out import NEEDS, Need
-
-pytest_plugins = ["tests.left_out"]
 
 FIXTURES = {"kafka_bootstrap", "kafka_broker"}
 TIME_LIMIT_S = 240

@@ -18,8 +18,6 @@ from websockets.sync.client import ClientConnection, connect
 
 from tests.left_out import NEEDS, Need
 
-pytest_plugins = ["tests.left_out"]
-
 FIXTURE = "browser"
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
 START_LIMIT_S = 60

@@ -1,8 +1,7 @@
 """Tests that need what this machine does not have are left out, and one line a thing says so.
 
-A module that brings a server declares what its tests need::
+A module that brings a server declares what its tests need, and is loaded after this one::
 
-    pytest_plugins = ["tests.left_out"]
     NEEDS.append(Need("on a real Kafka", is_marked, missing_tool))
 """
 

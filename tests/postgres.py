@@ -18,8 +18,6 @@ import pytest
 
 from tests.left_out import NEEDS, Need
 
-pytest_plugins = ["tests.left_out"]
-
 FIXTURE = "postgres_url"
 
 

@@ -15,8 +15,6 @@ from deploy.local.elasticmq import ElasticMQ
 from deploy.local.jars import ELASTICMQ, FetchFailed, fetch_jars, missing_tool
 from tests.left_out import NEEDS, Need
 
-pytest_plugins = ["tests.left_out"]
-
 TIME_LIMIT_S = 120
 
 

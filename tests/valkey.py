@@ -27,8 +27,6 @@ import pytest
 from tests.fault_proxy import FaultProxy
 from tests.left_out import NEEDS, Need
 
-pytest_plugins = ["tests.left_out"]
-
 FIXTURES = {
     *("valkey", "valkey_server", "fault_proxy", "valkey_replica", "valkey_cluster"),
     "valkey_masters",

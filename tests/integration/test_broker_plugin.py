@@ -26,7 +26,17 @@ def test_skipped_for_a_reason_of_its_own():
 def test_plugin_says_in_one_line_what_it_leaves_out_when_java_is_missing(tmp_path: Path) -> None:
     sample = tmp_path / "test_sample.py"
     sample.write_text(SAMPLE)
-    options = ["-p", "tests.broker", "-ra", "--rootdir", str(tmp_path), "-c", "/dev/null"]
+    options = [
+        "-p",
+        "tests.left_out",
+        "-p",
+        "tests.broker",
+        "-ra",
+        "--rootdir",
+        str(tmp_path),
+        "-c",
+        "/dev/null",
+    ]
 
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, str(sample)],
