@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cape_stream.model.event import Event
+from cape_stream.model.sequence import BadSequenceError, check_sequence
+from cape_stream.model.subject import BadSubjectError, check_subject
 
 
 @dataclass(slots=True, frozen=True)
@@ -13,6 +15,19 @@ class EventQuery:
     subject: str
     start: int
     limit: int
+
+
+def query_refusal(query: EventQuery) -> str | None:
+    """Say why a query cannot be asked at all, or None.
+
+    Sources ask it first, so that one impossible subject does not fail its neighbours.
+    """
+    try:
+        check_subject(query.subject)
+        check_sequence(query.start, "start")
+    except (BadSubjectError, BadSequenceError) as error:
+        return str(error)
+    return None if query.limit >= 1 else f"limit must be at least 1, not {query.limit}"
 
 
 @dataclass(slots=True)

@@ -7,16 +7,21 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Protocol
 
+import boto3
 import psycopg
 import pytest
 
+from cape_stream.adapters.events_s3.keys import fits, key_of
+from cape_stream.adapters.events_s3.source import S3EventSource
 from cape_stream.adapters.kafka.event_source import KafkaEventSource
 from cape_stream.adapters.sources.http import HttpEventSource
 from cape_stream.adapters.sources.memory import MemoryEventSource
 from cape_stream.adapters.sources.outbox import PostgresOutbox
 from cape_stream.adapters.sources.sql import SqlEventSource
+from cape_stream.adapters.sqs.settings import SqsSettings
 from cape_stream.ports.source import EventSource
 from tests.event_topic import EventTopic
 from tests.http_source_server import serving
@@ -48,6 +53,10 @@ class Filled:
     """Make another object over the same events; None if they go with the object."""
     nul_allowed: bool = True
     """May a subject hold a NUL character? PostgreSQL's text cannot."""
+    fits: Callable[[str], bool] = lambda _: True
+    """Is a subject short enough? A key of S3 has as many bytes as a subject."""
+    crowd: int = 40
+    """How often threads ask at the same time; each event of S3 is a request of its own."""
 
 
 class Make(Protocol):
@@ -162,6 +171,32 @@ def kafka(request: pytest.FixtureRequest) -> Filled:
     return Filled(reopen(), append, reopen)
 
 
+def s3(request: pytest.FixtureRequest) -> Filled:
+    settings: SqsSettings = request.getfixturevalue("moto")
+    patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+    patch.setenv("AWS_ENDPOINT_URL_S3", settings.endpoint_url)
+    patch.setenv("AWS_DEFAULT_REGION", settings.region)
+    client = boto3.client("s3")
+    request.addfinalizer(client.close)
+    bucket = f"events-{token_hex(6)}"
+    client.create_bucket(Bucket=bucket)
+
+    def append(subject: str, sequence: int, payload: bytes, headers: Mapping[str, str]) -> None:
+        client.put_object(
+            Bucket=bucket,
+            Key=key_of("flights/", subject, sequence),
+            Body=payload,
+            Metadata={"headers": json.dumps(dict(headers))},
+        )
+
+    def reopen() -> S3EventSource:
+        source = S3EventSource(bucket, "flights")
+        request.addfinalizer(source.close)
+        return source
+
+    return Filled(reopen(), append, reopen, fits=lambda subject: fits("flights/", subject), crowd=3)
+
+
 def _opened(
     url: str,
     changed: str | None,
@@ -208,5 +243,6 @@ IMPLEMENTATIONS = [
     pytest.param(_postgres_by_subject, id="postgres-by-subject", marks=pytest.mark.postgres),
     pytest.param(postgres_outbox, id="postgres-outbox", marks=pytest.mark.postgres),
     pytest.param(http, id="http"),
+    pytest.param(s3, id="s3", marks=pytest.mark.timeout(180)),
     pytest.param(kafka, id="kafka", marks=pytest.mark.kafka),
 ]

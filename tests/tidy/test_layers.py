@@ -35,8 +35,8 @@ LAW: dict[str, set[str] | None] = {
 """Part of the package → the parts it may import beside itself and `errors`."""
 
 DOORS: dict[str, set[str]] = {
-    "boto3": {"adapters.claims_s3", "adapters.sqs", "demos"},
-    "botocore": {"adapters.claims_s3", "adapters.sqs"},
+    "boto3": {"adapters.claims_s3", "adapters.events_s3", "adapters.sqs", "demos"},
+    "botocore": {"adapters.claims_s3", "adapters.events_s3", "adapters.sqs"},
     "confluent_kafka": {"adapters.kafka"},
     "fastavro": {"adapters.avro"},
     "faust": {"adapters.faust"},

@@ -24,9 +24,7 @@ from cape_stream.adapters.kafka.event_records import BadRecordError, Keys, event
 from cape_stream.adapters.kafka.failures import kafka_error, typed
 from cape_stream.adapters.kafka.settings import KafkaSettings
 from cape_stream.errors import CapeError, Fatal, Retry
-from cape_stream.model.request import EventPage, EventQuery, QueryFault
-from cape_stream.model.sequence import BadSequenceError, check_sequence
-from cape_stream.model.subject import BadSubjectError, check_subject
+from cape_stream.model.request import EventPage, EventQuery, QueryFault, query_refusal
 from cape_stream.ports.source import Changes
 
 BATCH_RECORDS_MAX = 2_000
@@ -103,7 +101,7 @@ class KafkaEventSource:
         index = self._caught_up()
         answers: list[EventPage | QueryFault] = []
         for query in queries:
-            refusal = _refusal(query)
+            refusal = query_refusal(query)
             answers.append(
                 EventPage(query, index.events(query))
                 if refusal is None
@@ -294,13 +292,3 @@ class KafkaEventSource:
                 logger.warning("no event, left out: %s: %s", place, error)
             return []
         return [] if event is None else [event]
-
-
-def _refusal(query: EventQuery) -> str | None:
-    """Say why a query cannot be asked at all, or None."""
-    try:
-        check_subject(query.subject)
-        check_sequence(query.start, "start")
-    except (BadSubjectError, BadSequenceError) as error:
-        return str(error)
-    return None if query.limit >= 1 else f"limit must be at least 1, not {query.limit}"

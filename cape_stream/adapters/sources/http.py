@@ -13,12 +13,11 @@ from cape_stream.adapters.sources.http_answers import (
     AnswerError,
     encode_queries,
     encode_watermark,
-    query_refusal,
     read_changes,
     read_pages,
 )
 from cape_stream.errors import Fatal, Retry
-from cape_stream.model.request import EventPage, EventQuery, QueryFault
+from cape_stream.model.request import EventPage, EventQuery, QueryFault, query_refusal
 from cape_stream.ports.source import Changes, NotAskedError
 
 PIECE_BYTES = 64 * 1024

@@ -30,16 +30,6 @@ class BadEventError(ValueError):
     """An event of a page is none; the message says why."""
 
 
-def query_refusal(query: EventQuery) -> str | None:
-    """Say why a query cannot be asked at all, or None."""
-    try:
-        check_subject(query.subject)
-        check_sequence(query.start, "start")
-    except (BadSubjectError, BadSequenceError) as error:
-        return str(error)
-    return None if query.limit >= 1 else f"limit must be at least 1, not {query.limit}"
-
-
 def encode_queries(queries: Sequence[EventQuery]) -> bytes:
     """The body of a request for pages."""
     asked = [{"subject": q.subject, "start": q.start, "limit": q.limit} for q in queries]

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 
 from cape_stream.model.event import NO_HEADERS, NO_INPUTS, Event
-from cape_stream.model.request import EventPage, EventQuery, QueryFault
+from cape_stream.model.request import EventPage, EventQuery, QueryFault, query_refusal
 from cape_stream.model.sequence import BadSequenceError, check_sequence
-from cape_stream.model.subject import BadSubjectError, check_subject
+from cape_stream.model.subject import check_subject
 from cape_stream.ports.source import Changes
 
 
@@ -74,13 +74,9 @@ class MemoryEventSource:
             return [self._answer(query) for query in queries]
 
     def _answer(self, query: EventQuery) -> EventPage | QueryFault:
-        try:
-            check_subject(query.subject)
-            check_sequence(query.start, "start")
-        except (BadSubjectError, BadSequenceError) as error:
-            return QueryFault(query, str(error))
-        if query.limit < 1:
-            return QueryFault(query, f"limit must be at least 1, not {query.limit}")
+        refusal = query_refusal(query)
+        if refusal is not None:
+            return QueryFault(query, refusal)
         sequences = self._sequences.get(query.subject)
         if sequences is None:
             return EventPage(query, ())

@@ -25,6 +25,7 @@ def test_command_is_written_as_the_client_writes_it(words: tuple[Argument, ...])
     assert packed(words) == b"".join(Connection().pack_command(*words))
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")  # what users may do
 def test_forked_process_uses_connections_of_its_own(open_store: OpenStore) -> None:
     """Also when the parent had all of them out at the moment of the fork."""
     store = open_store(connections_max=1)

@@ -1,0 +1,1 @@
+"""Events as objects below a prefix of an S3 bucket."""
