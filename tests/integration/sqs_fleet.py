@@ -140,9 +140,9 @@ class Fleet:
             worker.communicate()
 
 
-def until(condition: Callable[[], bool]) -> None:
+def until(condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
     """Wait until something holds."""
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline_s, "it never came to that"
         time.sleep(0.05)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 from cape_stream.adapters.deliveries_sql import SqlDeliveries
@@ -17,6 +18,7 @@ from cape_stream.coordination.async_store import AsyncStore
 from cape_stream.coordination.settings import ValkeySettings
 from cape_stream.ports.queue import OutgoingMessage
 from cape_stream.queues.messages import training
+from cape_stream.queues.messages.email_send import send_mail
 from cape_stream.queues.messages.steps import StepCaller
 from cape_stream.roles.fleet_valkey import ValkeyResults
 from tests.contract.test_deliveries import database_of_its_own
@@ -94,6 +96,55 @@ def test_workers_on_different_machines_share_what_became_of_mails(
     store = SqlDeliveries(url)
     assert len(asyncio.run(store.history(message_id))) == 1
     store.close()
+
+
+def mails_sent(settings: SqsSettings) -> int:
+    client = boto3.client("ses", endpoint_url=settings.endpoint_url, region_name=settings.region)
+    found = client.get_send_quota()["SentLast24Hours"]
+    client.close()
+    return int(found)
+
+
+@pytest.mark.timeout(240)
+def test_mail_goes_out_through_ses_and_waits_while_the_account_is_in_danger(fleet: Fleet) -> None:
+    sender = f"{fleet.prefix}news@example.com"
+    client = boto3.client(
+        "sesv2", endpoint_url=fleet.settings.endpoint_url, region_name=fleet.settings.region
+    )
+    client.create_email_identity(EmailIdentity=sender)
+    client.close()
+    before = mails_sent(fleet.settings)
+    over = json.loads(unwrapped("ses-reputation.json"))
+    over |= {"NewStateValue": "OK", "StateChangeTime": "2026-03-02T13:00:00.000+0000"}
+    worker = fleet.start()
+
+    fleet.put("ses-reputation", OutgoingMessage(read("ses-reputation.json")))
+    until(lambda: fleet.depth("ses-reputation") == (0, 0))
+
+    async def send(server: SqsServer) -> None:
+        queue = await server.open(f"{fleet.prefix}email-send")
+        await send_mail(
+            queue,
+            tenant="Müller & Söhne",
+            sender=sender,
+            subject="Grüße",
+            text="t",
+            recipients=["a@example.com", "b@example.com"],
+        )
+
+    fleet.do(send)
+    until(lambda: fleet.depth("email-send") == (0, 1))
+    assert mails_sent(fleet.settings) == before
+
+    fleet.put("ses-reputation", OutgoingMessage(json.dumps(over)))
+    # On a crowded machine the chunk may have gone back for a minute before the pause was over.
+    until(lambda: fleet.depth("email-send") == (0, 0), 2 * PATIENCE_S)
+
+    assert mails_sent(fleet.settings) == before + 2
+    worker.terminate()
+    report = report_of(worker)
+    assert report["adds_up"]
+    assert report["done"] == 3
 
 
 def test_database_of_no_kind_we_know_ends_the_process_without_telling_its_url(
