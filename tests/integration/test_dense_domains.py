@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,9 @@ class Stage:
                 [(subject, sequence) for sequence in sequences],
             )
 
+    def has(self, subject: str, newest: int) -> bool:
+        return self.of(subject) == list(range(1, newest + 1))
+
     def of(self, subject: str) -> list[int]:
         return [sequence for name, sequence in self.found if name == subject]
 
@@ -71,7 +75,7 @@ def test_missing_event_is_asked_for_again_and_nothing_after_it_is_handed_out(
     stage.add("gap", 7)
     for number in range(1, 15):
         stage.add("whole", number)
-        eventually(lambda number=number: stage.of("whole") == list(range(1, number + 1)))  # type: ignore[misc]  # a default binds
+        eventually(partial(stage.has, "whole", number))
     assert stage.of("gap") == [1, 2]
     assert stage.of("headless") == []
 
