@@ -34,4 +34,16 @@ class EventTopic:
         """One record, acknowledged, in the partition of its subject."""
         partition = partition_of(subject.encode(), PARTITIONS)
         self.producer.produce(self.name, value, key, partition=partition, headers=dict(headers))
+        self.flush()
+
+    def send(self, subject: str, value: bytes, headers: Mapping[str, str | bytes]) -> None:
+        """One of many records, acknowledged by the next `flush`."""
+        partition = partition_of(subject.encode(), PARTITIONS)
+        self.producer.produce(
+            self.name, value, subject.encode(), partition=partition, headers=dict(headers)
+        )
+        self.producer.poll(0)
+
+    def flush(self) -> None:
+        """Wait until everything is acknowledged."""
         assert self.producer.flush(PATIENCE_S) == 0

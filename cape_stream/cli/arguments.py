@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from cape_stream.cli.gateway_arguments import add_gateway_command
 from cape_stream.cli.operator_arguments import add_operator_commands
 from cape_stream.cli.place_flags import add_place_flags, positive
 from cape_stream.cli.queue_arguments import add_queue_commands
@@ -102,6 +103,7 @@ def parse(argv: Sequence[str] | None) -> Namespace:
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="print the version")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     _add_roles(commands)
+    add_gateway_command(commands, _add_place_flags)
     _add_ping(commands)
     _add_topics(commands)
     _add_settings(commands)

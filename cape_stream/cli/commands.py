@@ -57,6 +57,17 @@ def _serve(arguments: Namespace) -> int:
     return EXIT_DONE
 
 
+def _gateway(arguments: Namespace) -> int:
+    from cape_stream.cli.gateway_arguments import ROTATE
+
+    if arguments.app != ROTATE:
+        return _serve(arguments)
+    from cape_stream.roles import gateway, launch
+
+    print(gateway.rotate_keys(launch.settings(arguments.config, _flags(arguments)).gateway))
+    return EXIT_DONE
+
+
 def _ping(arguments: Namespace) -> int:
     from cape_stream.roles import launch
 
@@ -178,6 +189,7 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "worker": _serve,
     "refresh": _serve,
     "outbox": _serve,
+    "gateway": _gateway,
     "ping": _ping,
     "topics": _topics,
     **dict.fromkeys(("topology", "cursor", "parked", "backfill", "explain", "audit"), _operate),
@@ -203,6 +215,7 @@ def _flags(arguments: Namespace) -> dict[str, str]:
                 " worker.concurrency=32; `cape settings` lists them"
             )
         flags[name] = value
+    listener = "gateway" if arguments.command == "gateway" else "realtime"
     own = {
         "kafka.bootstrap_servers": arguments.kafka,
         "process.data_dir": arguments.data,
@@ -211,10 +224,10 @@ def _flags(arguments: Namespace) -> dict[str, str]:
         "sqs.endpoint_url": getattr(arguments, "endpoint_url", None),
         "sqs.region": getattr(arguments, "region", None),
         "sqs.prefix": getattr(arguments, "prefix", None),
-        "realtime.host": getattr(arguments, "host", None),
-        "realtime.keys_file": getattr(arguments, "keys_file", None),
+        f"{listener}.host": getattr(arguments, "host", None),
+        f"{listener}.keys_file": getattr(arguments, "keys_file", None),
         "realtime.worker_token_file": getattr(arguments, "worker_token_file", None),
-        f"realtime.{'ws_port' if arguments.command == 'ws' else 'port'}": getattr(
+        f"{listener}.{'ws_port' if arguments.command == 'ws' else 'port'}": getattr(
             arguments, "port", None
         ),
         "worker.queues": getattr(arguments, "queues", None),

@@ -6,11 +6,12 @@ It is minted on demand, so an execution that needs none costs nothing. The curre
 context variable: threads that a handler starts by itself do not inherit it, so give them the token.
 """
 
+import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 
 from cape_stream.coordination.scopes import HOOK_LIFETIME_MAX_MS
@@ -54,12 +55,16 @@ class Execution:
                 self._renew_s = now_s + max(1, self._lifetime_ms - END_MARGIN_MS) / 1_000
             return self._token
 
-    def end(self) -> None:
-        """End the execution and its token."""
+    def close(self) -> bool:
+        """Give out no more tokens; True if there is one that has to end."""
         with self._lock:
             self._is_over = True
-            if self._token is None:
-                return
+            return self._token is not None
+
+    def end(self) -> None:
+        """End the execution and its token."""
+        if not self.close():
+            return
         try:
             self._tokens.end_execution(*self._names[:3])
         except CapeError as error:
@@ -89,14 +94,38 @@ def executing(
         subject: on whose behalf.
         remaining_ms: until its deadline.
     """
-    lifetime_ms = min(HOOK_LIFETIME_MAX_MS, max(1, remaining_ms) + END_MARGIN_MS)
-    found = Execution(tokens, (environment, app, execution, subject), lifetime_ms)
+    found = _made(tokens, (environment, app, execution, subject), remaining_ms)
     before = _current.set(found)
     try:
         yield found
     finally:
         _current.reset(before)
         found.end()
+
+
+@asynccontextmanager
+async def executing_async(
+    tokens: HookTokens,
+    environment: str,
+    app: str,
+    execution: str,
+    subject: str,
+    remaining_ms: int,
+) -> AsyncIterator[Execution]:
+    """The same on an event loop, which the end of a token does not hold up."""
+    found = _made(tokens, (environment, app, execution, subject), remaining_ms)
+    before = _current.set(found)
+    try:
+        yield found
+    finally:
+        _current.reset(before)
+        if found.close():
+            await asyncio.to_thread(found.end)
+
+
+def _made(tokens: HookTokens, names: tuple[str, str, str, str], remaining_ms: int) -> Execution:
+    lifetime_ms = min(HOOK_LIFETIME_MAX_MS, max(1, remaining_ms) + END_MARGIN_MS)
+    return Execution(tokens, names, lifetime_ms)
 
 
 def hook_token() -> str:

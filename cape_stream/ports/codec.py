@@ -26,6 +26,10 @@ class Codec(Protocol):
         """A ping from its record."""
         ...
 
+    def decode_lone_ping(self, value: bytes) -> Ping:
+        """A ping that came by another way than the log, so without a key."""
+        ...
+
     def encode_job(self, job: Job) -> bytes:
         """Hot path."""
         ...
@@ -40,6 +44,10 @@ class Codec(Protocol):
 
     def decode_status(self, key: bytes | None, value: bytes | None) -> JobStatus:
         """Hot path of dispatchers."""
+        ...
+
+    def decode_signed_status(self, value: bytes) -> tuple[JobStatus, str | None]:
+        """A status that came by another way than the log, and the token of its job, if any."""
         ...
 
     def encode_cursors(self, info: CursorInfo) -> bytes:

@@ -35,6 +35,8 @@ class Equipment:
     scanners: Sequence[file_scan.Scanner] = ()
     scan_log: file_scan.ScanLog | None = None
     """Where verdicts go, and who pings their domain."""
+    scan_bytes_max: int = file_scan.SCAN_BYTES_MAX
+    """Larger objects are not scanned, and their verdict says so."""
     trainer: training.Trainer | None = None
     jobs: job_messages.JobsHandler | None = None
     """Runs Cape jobs; `cape processor` makes it of an App."""
@@ -65,7 +67,7 @@ def handlers_for(queue: str, bring: Equipment, have: Services) -> Mapping[str, H
     elif queue == file_scan.QUEUE and bring.scan_log is not None and have.objects is not None:
         made = {
             file_scan.OBJECTS: file_scan.FileScanHandler(
-                have.objects, bring.scanners, bring.scan_log
+                have.objects, bring.scanners, bring.scan_log, bring.scan_bytes_max
             ),
             file_scan.TEST_EVENT: file_scan.acknowledge_test_event,
         }

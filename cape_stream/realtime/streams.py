@@ -89,8 +89,7 @@ class Stream:
 
     __slots__ = (
         *("at", "channels", "early", "early_bytes", "ended", "ending", "grant", "is_begun"),
-        *("drained", "life_ms", "link", "slot", "start", "stuck_since_s", "timer", "wire"),
-        "written",
+        *("life_ms", "link", "slot", "start", "stuck_since_s", "taken", "timer", "wire"),
     )
 
     def __init__(self, link: Link, wire: Wire, grant: Grant, life_ms: int) -> None:
@@ -119,8 +118,7 @@ class Stream:
         self.ending: Ending | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.slot = 0
-        self.written = 0
-        self.drained = 0
+        self.taken = 0
         self.stuck_since_s = 0.0
         link.call_when_lost(self._lost)
 
@@ -131,27 +129,23 @@ class Stream:
         """Note why it ended; the first reason stays."""
         if self.ending is None:
             self.ending = ending
+        self.link.flush()
         if not self.ended.done():
             self.ended.set_result(self.ending)
 
     def write(self, data: bytes) -> int:
         """Hand bytes to the connection; how many wait there now."""
-        transport = self.link.transport
-        if transport.is_closing():
-            return 0
-        transport.write(data)
-        self.written += len(data)
-        return transport.get_write_buffer_size()
+        return self.link.write(data)
 
     def is_stuck(self, now_s: float, deadline_s: float) -> bool:
         """True if something waits and nothing has moved for longer than the deadline."""
-        drained = self.written - self.link.waiting
-        if drained > self.drained:
-            self.drained = drained
+        taken = self.link.taken
+        if taken > self.taken:
+            self.taken = taken
             self.stuck_since_s = now_s
         return now_s - self.stuck_since_s > deadline_s
 
     def begin_watch(self) -> None:
         """Something waits for the first time: the deadline starts."""
-        self.drained = self.written - self.link.waiting
+        self.taken = self.link.taken
         self.stuck_since_s = time.monotonic()

@@ -23,6 +23,7 @@ from cape_stream.errors import Corrupt, Fatal, Retry
 from cape_stream.ports.clock import Clock
 from cape_stream.ports.codec import Codec
 from cape_stream.ports.log import Log, TopicPartition
+from cape_stream.roles.job_tokens import job_tokens
 from cape_stream.roles.settings import BackendName, Settings
 from cape_stream.runtime.steady import SteadyClock
 
@@ -65,14 +66,20 @@ class Backend(AbstractContextManager["Backend"]):
         self.log.close()
 
 
-def open_backend(name: BackendName, settings: Settings) -> Backend:
+def open_backend(name: BackendName, settings: Settings, jobs_of: str | None = None) -> Backend:
     """Open the log.
+
+    Args:
+        name: which.
+        settings: everything in effect.
+        jobs_of: the App whose jobs may be written here; they carry tokens if keys are set.
 
     Raises:
         Fatal: the folder is in use or damaged, or nobody said where Kafka is.
     """
     clock = SteadyClock()
-    codec = AvroCodec()
+    tokens = None if jobs_of is None else job_tokens(jobs_of, settings.gateway)
+    codec = AvroCodec(sign=None if tokens is None else tokens.sign)
     patience_ms = settings.process.log_patience_ms
     if name == "embedded":
         path = Path(settings.process.data_dir) / LOG_FOLDER

@@ -2,14 +2,14 @@
 context to publish and grant with."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from cape_stream.coordination.executions import Execution, executing
+from cape_stream.coordination.executions import Execution, executing, executing_async
 from cape_stream.coordination.memory_tokens import MemoryHookTokens
 from cape_stream.errors import Fatal, Fenced
 from cape_stream.model.job import Job
@@ -66,17 +66,29 @@ class Desk:
     @contextmanager
     def execution(self, job: Job, remaining_ms: int) -> Iterator[None]:
         """A block that is the execution of a job."""
-        place, name = self._place, f"{job.job_id}.{job.attempt}"
-        with executing(
-            self.tokens, place.environment, place.app, name, job.subject, remaining_ms
-        ) as found:
-            running = _Running(found, self._contexts)
-            before = _current.set(running)
-            try:
+        with executing(*self._named(job), remaining_ms) as found, self._running(found):
+            yield
+
+    @asynccontextmanager
+    async def execution_async(self, job: Job, remaining_ms: int) -> AsyncIterator[None]:
+        """The same on an event loop."""
+        async with executing_async(*self._named(job), remaining_ms) as found:
+            with self._running(found):
                 yield
-            finally:
-                _current.reset(before)
-                running.end()
+
+    def _named(self, job: Job) -> tuple[HookTokens, str, str, str, str]:
+        place, execution = self._place, f"{job.job_id}.{job.attempt}"
+        return self.tokens, place.environment, place.app, execution, job.subject
+
+    @contextmanager
+    def _running(self, execution: Execution) -> Iterator[None]:
+        running = _Running(execution, self._contexts)
+        before = _current.set(running)
+        try:
+            yield
+        finally:
+            _current.reset(before)
+            running.end()
 
     def close(self) -> None:
         """Free connections."""
@@ -148,7 +160,7 @@ class ExecutionHandler:
 
     async def run_async(self, job: Job, deadline_ms: int, clock: Clock) -> JobOutcome:
         """See `JobHandler.run_async`."""
-        with self.desk_of().execution(job, deadline_ms - clock.now_ms()):
+        async with self.desk_of().execution_async(job, deadline_ms - clock.now_ms()):
             return await self.inner.run_async(job, deadline_ms, clock)
 
 

@@ -17,6 +17,7 @@ from cape_stream.roles.backends import Backend, StoppedError, patiently
 from cape_stream.roles.outbox_cursors import slowest_cursors
 from cape_stream.roles.partitions import check_counts
 from cape_stream.roles.settings import Settings
+from cape_stream.runtime.dense_source import DenseSource
 from cape_stream.sdk.app import App
 from cape_stream.sdk.pinger import Pinger
 
@@ -30,8 +31,11 @@ logger = logging.getLogger(__name__)
 def outboxes(app: App) -> Iterator[tuple[str, Outbox]]:
     """(domain, its source) where the source is an outbox."""
     for name, domain in app.domains.items():
-        if isinstance(domain.source, Outbox):
-            yield name, domain.source
+        source = domain.source
+        if isinstance(source, DenseSource):
+            source = source.source
+        if isinstance(source, Outbox):
+            yield name, source
 
 
 class OutboxPart:

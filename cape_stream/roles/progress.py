@@ -18,6 +18,9 @@ WORDS = {
     "refresh_pings": "refresh pings",
     "refresh_sources_failing": "sources failing",
     "sources_down": "sources down",
+    "statuses_accepted": "statuses taken",
+    "pings_accepted": "pings taken",
+    "gateway_refused": "refused",
     "dead_letters": "dead letters",
 }
 """Figures shown, in this order; the ones that are zero are left out."""

@@ -32,6 +32,16 @@ OUTBOX: Mapping[str, Callable[[App, Backend, Settings], Part]] = {"outbox": Outb
 """Only for Apps that have one; on the embedded log it comes by itself, for nobody else could."""
 
 
+def _gateway(app: App, backend: Backend, settings: Settings) -> Part:
+    from cape_stream.roles.gateway import GatewayPart  # brings the web server
+
+    return GatewayPart(app, backend, settings)
+
+
+GATEWAY: Mapping[str, Callable[[App, Backend, Settings], Part]] = {"gateway": _gateway}
+"""On the embedded log it comes by itself if its port is set, for nobody else could open it."""
+
+
 @contextmanager
 def opened(
     app: App,
@@ -52,13 +62,15 @@ def opened(
             f"{' and '.join(roles)} alone cannot use the embedded log, which one process holds:"
             " use `cape run`, or name a Kafka with --kafka HOST:PORT"
         )
-    with open_backend(backend_name, settings) as backend:
+    with open_backend(backend_name, settings, app.name) as backend:
         if backend_name == "embedded":
             backend.log.create_topics(topic_specs(app))
             hand_back_orphans(app, backend)
             if any(outboxes(app)):
                 roles = (*roles, *OUTBOX)
-        parts = {**ROLES, **OUTBOX}
+            if "port" in settings.given.get("gateway", {}):
+                roles = (*roles, *GATEWAY)
+        parts = {**ROLES, **OUTBOX, **GATEWAY}
         crew = Crew([parts[role](app, backend, settings) for role in roles])
         try:
             yield crew

@@ -18,6 +18,7 @@ from cape_stream.queues.publishing import PublisherSettings
 from cape_stream.queues.settings import ProcessorSettings
 from cape_stream.realtime.settings import RealtimeSettings
 from cape_stream.roles.admin_settings import AdminSettings
+from cape_stream.roles.gateway_settings import GatewaySettings
 from cape_stream.runtime.refresh_settings import RefreshSettings
 from cape_stream.runtime.settings import EngineSettings
 from cape_stream.runtime.worker_settings import WorkerSettings
@@ -74,6 +75,7 @@ SECTIONS: Mapping[str, type] = {
     "worker": WorkerSettings,
     "refresh": RefreshSettings,
     "admin": AdminSettings,
+    "gateway": GatewaySettings,
     "processor": ProcessorSettings,
     "publisher": PublisherSettings,
     "sqs": SqsSettings,
@@ -150,6 +152,11 @@ class Settings:
     def admin(self) -> AdminSettings:
         """Of the admin API of a dispatcher."""
         return self._built("admin", AdminSettings)
+
+    @property
+    def gateway(self) -> GatewaySettings:
+        """Of the status gateway."""
+        return self._built("gateway", GatewaySettings)
 
     def worker(self, queues: tuple[str, ...]) -> WorkerSettings:
         """Of the worker; ``queues`` are the App's, all of which it serves unless told otherwise."""

@@ -7,6 +7,7 @@ from cape_stream.model.topic_names import TopicNames
 from cape_stream.model.topology import DomainSpec, Ordering, RetrySpec
 from cape_stream.ports.contexts import ContextSource
 from cape_stream.ports.source import EventSource
+from cape_stream.runtime.dense_source import DenseSource
 from cape_stream.runtime.worker_handler import HandlerKey, JobHandler
 from cape_stream.sdk.declaration import (
     DeclarationError,
@@ -40,15 +41,20 @@ class App:
     def __repr__(self) -> str:
         return f"App({self.name!r}: {', '.join(self._domains) or 'no domain'})"
 
-    def domain(self, name: str, *, source: EventSource, page_limit: int = 100) -> "Domain":
+    def domain(
+        self, name: str, *, source: EventSource, page_limit: int = 100, dense: bool = False
+    ) -> "Domain":
         """Declare a domain.
 
         Args:
             name: of the namespace; part of its topics' names.
             source: where its events are pulled from.
             page_limit: most events one query to the source may return, 1 to 10,000.
+            dense: the sequence ids of a subject are 0 or 1 and all that follow. One that the source
+                does not show is asked for again and again, and nothing after it is handed out
+                before it is there, or a person has skipped it (`cape cursor skip` or `set`).
         """
-        domain = Domain(name, self.name, source=source, page_limit=page_limit)
+        domain = Domain(name, self.name, source=source, page_limit=page_limit, dense=dense)
         if name in self._domains:
             raise DeclarationError(
                 f"App {self.name!r} has two domains named {name!r}: rename one, or add the"
@@ -115,7 +121,9 @@ class App:
 class Domain:
     """A namespace of events built the same way, with one source; made by `App.domain`."""
 
-    def __init__(self, name: str, app: str, *, source: EventSource, page_limit: int) -> None:
+    def __init__(
+        self, name: str, app: str, *, source: EventSource, page_limit: int, dense: bool
+    ) -> None:
         self.name = check_name(name, f"a domain of App {app!r}")
         self._place = f"domain {name!r}"
         if name == JOBS_DOMAIN:
@@ -129,7 +137,7 @@ class Domain:
                     f"source of {self._place} is {source!r}, which has no {method}(): give an"
                     " EventSource"
                 )
-        self.source = source
+        self.source = DenseSource(source, name) if dense else source
         self.page_limit = check_range(page_limit, 1, PAGE_LIMIT_MAX, f"page_limit of {self._place}")
         self._topologies: dict[str, Topology] = {}
 

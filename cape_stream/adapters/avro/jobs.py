@@ -1,6 +1,6 @@
 """Jobs as bytes and back."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cape_stream.adapters.avro.events import add_events, plain_events, quick_events
 from cape_stream.adapters.avro.fields import (
@@ -33,6 +33,7 @@ from cape_stream.adapters.avro.wire import (
     NULL,
     POSITIVE,
     QUICK_MISSES,
+    SOME,
     UnusualError,
     natural_bytes,
     quick_text,
@@ -49,6 +50,11 @@ _FINGERPRINT = "2ceb1dfabe3bd86330536d87743de9451102753eae9524d62b13df18fe5e4724
 
 _LAST = END + NULL
 """What follows the last event: the end of the array, and no token."""
+_SIGNED = END + SOME
+"""The same where a token follows."""
+
+JobSigner = Callable[[Job], str]
+"""Makes the token that a report on the job has to repeat where it comes by the gateway."""
 
 _SHORT_SUBJECT_CHARS_MAX = SUBJECT_BYTES_MAX // 4
 """A text of so many characters surely is within a subject's bytes."""
@@ -93,10 +99,19 @@ def _origin(job: Job) -> _Origin:
     )
 
 
+def _is_token(value: bytes, at: int) -> bool:
+    """True if nothing but the end of the events and a token follows; the worker needs neither."""
+    if value[at : at + len(_SIGNED)] != _SIGNED:
+        return False
+    token, end = quick_text(value, at + len(_SIGNED))
+    return bool(token) and end == len(value)
+
+
 class JobCodec:
     """The part of the codec for jobs."""
 
-    def __init__(self, registry: FileRegistry) -> None:
+    def __init__(self, registry: FileRegistry, sign: JobSigner | None = None) -> None:
+        self._job_sign = sign
         self._job_framing = Framing(registry, "job", _VERSION, _FINGERPRINT)
         self._job_prefixes = _Prefixes(self._job_framing.header)
         self._job_names: dict[bytes, tuple[str, str, str]] = {}
@@ -136,6 +151,8 @@ class JobCodec:
                 issued,
                 batch if events is job.events else self._batch_bytes(job.events),
             ]
+            if self._job_sign is not None:
+                self._add_token(parts, job, self._job_sign)
             return b"".join(parts)
         except (AttributeError, TypeError, KeyError, UnicodeEncodeError):
             return self._plain_job_bytes(job)
@@ -148,6 +165,11 @@ class JobCodec:
         batch = b"".join(parts)
         self._job_batch = events, batch
         return batch
+
+    def _add_token(self, parts: list[bytes], job: Job, sign: JobSigner) -> None:
+        """Put the job's token in the place of none, which the newest part ends with."""
+        parts[-1] = parts[-1].removesuffix(NULL) + SOME
+        parts.append(text_bytes(sign(job), "token"))
 
     def _plain_job_bytes(self, job: Job) -> bytes:
         """Write what the quick path has no table for, or say which field is wrong."""
@@ -165,6 +187,8 @@ class JobCodec:
         ]
         add_events(parts, job.events)
         parts.append(_LAST)
+        if self._job_sign is not None:
+            self._add_token(parts, job, self._job_sign)
         return b"".join(parts)
 
     def decode_job(self, value: bytes | None, queue: str) -> Job:
@@ -203,7 +227,7 @@ class JobCodec:
             at += STAMP_BYTES
         events, at = quick_events(value, at)
         if (
-            value[at:] != _LAST
+            (value[at:] != _LAST and not _is_token(value, at))
             or (partition | epoch | timeout_ms | attempt) < 0  # one of them is
             or not (timeout_ms and subject and job_id and attempt)
             or attempt > INT32_MAX

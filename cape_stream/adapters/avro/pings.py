@@ -12,7 +12,7 @@ from cape_stream.adapters.avro.fields import (
     lane_bytes,
     sequence_bytes,
 )
-from cape_stream.adapters.avro.framing import STAMP_BYTES, Framing, read_stamp
+from cape_stream.adapters.avro.framing import NULL_VALUE, STAMP_BYTES, Framing, read_stamp
 from cape_stream.adapters.avro.registry import FileRegistry
 from cape_stream.adapters.avro.wire import (
     NULL,
@@ -21,6 +21,7 @@ from cape_stream.adapters.avro.wire import (
     UnusualError,
     read_natural,
 )
+from cape_stream.errors import Reject
 from cape_stream.model.ping import Ping
 
 _VERSION = 1
@@ -83,14 +84,20 @@ class PingCodec:
             raise UnusualError
         return Ping(key.decode(), latest, sent_ms, LANE_OF[value[at]])
 
-    def _plain_ping(self, key: bytes | None, value: bytes | None) -> Ping:
+    def decode_lone_ping(self, value: bytes) -> Ping:
+        """Return a ping that has no key beside it. Raises Reject with a short stable reason."""
         fields = self._ping_framing.fields(value)
-        subject = checked_subject(fields["subject"])
-        checked_key(key, subject)
         latest = fields["latest"]
         return Ping(
-            subject,
+            checked_subject(fields["subject"]),
             None if latest is None else checked_sequence(latest, "latest"),
             checked_count(fields["sent_ms"], "sent_ms"),
             checked_lane(fields["lane"]),
         )
+
+    def _plain_ping(self, key: bytes | None, value: bytes | None) -> Ping:
+        if value is None:
+            raise Reject(NULL_VALUE)
+        ping = self.decode_lone_ping(value)
+        checked_key(key, ping.subject)
+        return ping

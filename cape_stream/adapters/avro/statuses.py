@@ -1,6 +1,7 @@
 """Job statuses as bytes and back."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from cape_stream.adapters.avro.fields import (
     SUBJECT_SIZES,
@@ -195,8 +196,17 @@ class StatusCodec:
                 pass  # the plain path reads it, or says what is wrong
         return self._plain_status(key, value)
 
-    def _plain_status(self, key: bytes | None, value: bytes | None) -> JobStatus:
+    def decode_signed_status(self, value: bytes) -> tuple[JobStatus, str | None]:
+        """Return a status and the token of its job. Raises Reject with a short stable reason."""
         fields = self._status_framing.fields(value)
+        return self._status_of(fields), fields["token"]
+
+    def _plain_status(self, key: bytes | None, value: bytes | None) -> JobStatus:
+        status = self._status_of(self._status_framing.fields(value))
+        checked_key(key, status.subject)
+        return status
+
+    def _status_of(self, fields: Mapping[str, Any]) -> JobStatus:
         status = JobStatus(
             checked_text(fields["job_id"], "job_id"),
             checked_text(fields["domain"], "domain"),
@@ -212,7 +222,6 @@ class StatusCodec:
             tuple(plain_failure(each) for each in fields["failures"]),
             checked_count(fields["queued_ms"], "queued_ms"),
         )
-        checked_key(key, status.subject)
         origin = _origin(status)
         remember(self._status_origins, self._status_prefixes[origin], origin)
         return status

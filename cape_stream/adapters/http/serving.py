@@ -29,12 +29,13 @@ class HttpServer:
         app: what answers.
         host: address to listen on.
         port: 0 takes a free one.
+        section: of the settings that say where, for the message if it cannot be had.
 
     Raises:
         Fatal: the address cannot be had.
     """
 
-    def __init__(self, app: Any, host: str, port: int) -> None:
+    def __init__(self, app: Any, host: str, port: int, section: str = "admin") -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -44,15 +45,15 @@ class HttpServer:
         except OSError as error:
             self._socket.close()
             raise Fatal(
-                f"cannot listen on {host}:{port}: {error.strerror}; choose another by admin.host"
-                " and admin.port"
+                f"cannot listen on {host}:{port}: {error.strerror}; choose another by"
+                f" {section}.host and {section}.port"
             ) from error
         self.port: int = self._socket.getsockname()[1]
         config = uvicorn.Config(
             app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1
         )
         self._server = _QuietServer(config)
-        self._thread = threading.Thread(target=self._run, name="cape-admin", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"cape-{section}", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:

@@ -22,6 +22,8 @@ from cape_stream.queues.envelopes import Document, decoded_key, open_document, p
 QUEUE = "file-scan"
 OBJECTS = "file_scan"
 TEST_EVENT = "s3_test_event"
+SCAN_BYTES_MAX = 256 * 1024 * 1024
+"""An object is read into memory as a whole, and ten are scanned at once; S3 takes 5 TB."""
 
 logger = logging.getLogger(__name__)
 
@@ -171,12 +173,17 @@ class FileScanHandler:
     store: ObjectStore
     scanners: Sequence[Scanner]
     log: ScanLog
+    bytes_max: int = SCAN_BYTES_MAX
+    """A larger object is shown to nobody: its one verdict says that it was not scanned."""
     missing: int = 0
     """Objects that were gone when we looked."""
 
     async def __call__(self, objects: Sequence[StoredObject], context: JobContext) -> None:
         """See `cape_stream.queues.contract.Handler`."""
         for found in objects:
+            if found.size > self.bytes_max:
+                self.log.record(subject_of(found), found, [self._too_large(found)])
+                continue
             content = await self.store.get(found.bucket, found.key)
             if content is None:
                 self.missing += 1
@@ -184,6 +191,11 @@ class FileScanHandler:
                 continue
             verdicts = [await scanner.scan(found, content) for scanner in self.scanners]
             self.log.record(subject_of(found), found, verdicts)
+
+    def _too_large(self, found: StoredObject) -> Verdict:
+        reason = f"not scanned: {found.size:,} bytes are over the {self.bytes_max:,} of a worker"
+        logger.warning("bucket %s, %r is %s", found.bucket, found.key, reason)
+        return Verdict("size", is_clean=False, findings=(reason,))
 
 
 async def acknowledge_test_event(bucket: str, context: JobContext) -> None:

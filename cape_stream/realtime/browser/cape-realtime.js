@@ -304,7 +304,7 @@ class RealtimeStream {
     return { beat, stop: () => clearTimeout(timer) };
   }
 
-  /** Waits before the next attempt: as told, else longer after every failure, with full jitter. */
+  /** Waits before the next attempt: as told, else longer after every failure, by chance half of it less. */
   async pause({ message, afterMs }) {
     const bound = Math.min(this.options.retryMsMax, this.retryMs * 2 ** this.failures);
     const waitMs = afterMs || bound / 2 + Math.random() * (bound / 2);

@@ -9,7 +9,7 @@ from contextvars import copy_context
 import pytest
 
 from cape_stream.coordination.credentials import ValkeyHookTokens
-from cape_stream.coordination.executions import executing, hook_token
+from cape_stream.coordination.executions import executing, executing_async, hook_token
 from cape_stream.coordination.memory_tokens import MemoryHookTokens
 from cape_stream.coordination.store import Store
 from cape_stream.errors import Fenced, Retry
@@ -106,6 +106,30 @@ def test_executions_of_one_loop_have_tokens_of_their_own() -> None:
         return await asyncio.gather(*(one(number) for number in range(5)))
 
     assert asyncio.run(main()) == [f"job-{number}" for number in range(5)]
+
+
+def test_the_end_of_a_token_does_not_hold_up_the_event_loop() -> None:
+    """Its server may take its time; here it takes until the loop has done something else."""
+    elsewhere = threading.Event()
+    waited: list[bool] = []
+
+    class Slow(MemoryHookTokens):
+        def end_execution(self, environment: str, app: str, execution: str) -> int:
+            waited.append(elsewhere.wait(20))
+            return super().end_execution(environment, app, execution)
+
+    tokens = Slow()
+
+    async def main() -> str:
+        async with executing_async(tokens, *NAMES, 60_000) as execution:
+            token = execution.token()
+            asyncio.get_running_loop().call_soon(elsewhere.set)
+        return token
+
+    token = asyncio.run(main())
+
+    assert waited == [True]
+    assert tokens.check(token) is None
 
 
 def test_execution_that_asks_for_none_costs_nothing(store: Store, valkey: World) -> None:

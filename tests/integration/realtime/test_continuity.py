@@ -282,6 +282,26 @@ def test_the_rights_that_the_page_names_are_enough(valkey_server: LocalValkey) -
         assert valkey_server.ask("ACL", "LOG") == []
 
 
+def test_a_publish_is_one_round_trip(site: Installation, valkey_server: LocalValkey) -> None:
+    """The server says how often it has read something from a client."""
+    context, count = site.context(), 200
+    context.publish("room", "first")  # makes the script known
+
+    first = reads_of(valkey_server)
+    before = reads_of(valkey_server)
+    for number in range(count):
+        context.publish("room", number)
+    after = reads_of(valkey_server)
+
+    asking = before - first
+    assert after - before == count + asking
+
+
+def reads_of(server: LocalValkey) -> int:
+    found: int = server.ask("INFO", "stats")["total_reads_processed"]
+    return found
+
+
 def test_everything_of_a_realm_is_in_one_slot(valkey_cluster: LocalValkey) -> None:
     """A cluster refuses a script that touches two."""
     with installation(valkey_cluster.url) as site:

@@ -1,11 +1,13 @@
 """Readers that stop: bounded in bytes and time, at nobody else's cost; connections that died."""
 
+import re
 import socket
 import threading
 from collections.abc import Iterator
 
 import pytest
 
+from cape_stream.realtime.framing import LAST_CHUNK
 from cape_stream.realtime.streams import Stream
 from cape_stream.roles.realtime import allow_connections
 from tests.fault_proxy import FaultProxy
@@ -146,6 +148,27 @@ def test_who_is_cut_off_resumes_without_a_gap(site: Installation) -> None:
 
     heard = [int(each["data"][:6]) for each in [*client.messages, *rest]]
     assert heard == list(range(number))
+
+
+def test_who_is_behind_hears_everything_before_the_last_word(site: Installation) -> None:
+    server, context = site.start(), site.context()
+    behind = stopped_reader(server.port, context.grant(["room"], holder="user-7").token)
+
+    number = 0
+    while _waiting(server) < 150_000:
+        context.publish("room", f"{number:06}{PAYLOAD[:20_000]}")
+        number += 1
+        server.has_fanned_out(number)
+    context.revoke(holder="user-7")
+    streams_are(server, 0)
+    told = b""
+    while found := behind.recv(65_536):
+        told += found
+
+    assert re.findall(rb'"data":"(\d{6})', told) == [b"%06d" % each for each in range(number)]
+    assert told.endswith(LAST_CHUNK)
+    assert told.rindex(b"event: revoked") > told.rindex(b'"data":"')
+    behind.close()
 
 
 def test_a_thousand_stopped_readers_cost_what_is_allowed_together() -> None:

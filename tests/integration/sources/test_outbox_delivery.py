@@ -11,10 +11,12 @@ import psycopg
 import pytest
 
 from cape_stream import App, Batch
+from cape_stream.adapters.kafka import KafkaLog, KafkaSettings
 from cape_stream.adapters.sources.outbox import PostgresOutbox
 from cape_stream.roles.crew import Crew
 from cape_stream.roles.run import opened
 from cape_stream.roles.settings_loading import load_settings
+from cape_stream.roles.topics import topic_specs
 from tests.integration.sources.asking import Connect, new_name
 from tests.waiting import eventually
 
@@ -35,7 +37,7 @@ class Stage:
         self.quick: list[tuple[str, int]] = []
         self.slow: list[tuple[str, int]] = []
         self.open_gate = Event()
-        self.app = App("boxes", partitions=2)
+        self.app = App(self.table.replace("_", "-"), partitions=2)
         domain = self.app.domain("orders", source=self.outbox)
 
         @domain.topology("quick").handler()
@@ -113,3 +115,24 @@ def test_rows_are_pruned_behind_the_slowest_topology(stage: Stage) -> None:
         eventually(lambda: stage.rows() == [])
         stage.insert("stuck")
         eventually(has(stage.slow, ("stuck", 5)))
+
+
+@pytest.mark.timeout(240)
+def test_rows_are_delivered_and_pruned_by_roles_on_kafka(
+    stage: Stage, kafka_bootstrap: str
+) -> None:
+    """Nobody refreshes there: the outbox role alone tells of the rows."""
+    log = KafkaLog(KafkaSettings(bootstrap_servers=kafka_bootstrap))
+    log.create_topics(topic_specs(stage.app))
+    given = {
+        "process.data_dir": str(stage.folder),
+        "kafka.bootstrap_servers": kafka_bootstrap,
+    }
+    roles = ("dispatcher", "worker", "outbox")
+    stage.outbox.news(0)  # listens from here on, so that the first row is heard of, too
+    with opened(stage.app, load_settings(given, {}), backend_name="kafka", roles=roles) as crew:
+        crew.start()
+        stage.insert("swift", "stuck")
+        eventually(has(stage.quick, ("swift", 1), ("stuck", 2)), 120)
+        eventually(lambda: stage.rows() == [("stuck", 2)], 120)
+        assert crew.failure is None

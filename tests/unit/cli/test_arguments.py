@@ -71,6 +71,7 @@ def in_a_folder_with_an_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("dispatcher shop_app:app", "kafka.bootstrap_servers is not set: give --kafka HOST:PORT"),
         ("worker shop_app:app", "without a Kafka, `cape run` does everything"),
         ("refresh shop_app:app", "kafka.bootstrap_servers is not set"),
+        ("outbox shop_app:app", "kafka.bootstrap_servers is not set"),
         ("ping shop_app:app orders", "name one SUBJECT, or give --stdin"),
         ("ping shop_app:app orders s --stdin", "name one SUBJECT, or give --stdin"),
         ("ping shop_app:app orders --stdin --latest 3", "--latest belongs to one SUBJECT"),

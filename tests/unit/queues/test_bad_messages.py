@@ -153,6 +153,27 @@ async def test_encoded_key_is_asked_for_by_its_true_name(world: World) -> None:
     await running.stop()
 
 
+@in_virtual_time
+async def test_object_too_large_for_a_worker_is_not_read_and_its_verdict_says_so(
+    world: World,
+) -> None:
+    log, store = Log(), Store()
+    queue = world.queue("file-scan")
+    handler = file_scan.FileScanHandler(store, [Length()], log, bytes_max=20_000)
+    handlers: dict[str, Handler] = {file_scan.OBJECTS: handler}
+    lane = Lane(queue, file_scan.CONTRACT, handlers, LaneSettings())
+    await queue.send([OutgoingMessage(read("s3-object-created.json"))])  # of 20,480 bytes
+    running = Running(world.processor(lane))
+
+    await until(lambda: not queue.shelf.messages)
+
+    assert store.asked == []
+    ((subject, findings),) = log.rows
+    assert subject == "example-uploads/in/report.pdf"
+    assert findings == ("not scanned: 20,480 bytes are over the 20,000 of a worker",)
+    assert (await running.stop()).fates == {"done": 1}
+
+
 def test_missing_object_is_reported_by_its_true_name(caplog: pytest.LogCaptureFixture) -> None:
     @in_virtual_time
     async def scene(world: World) -> int:

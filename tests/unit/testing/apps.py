@@ -17,6 +17,10 @@ class Shop:
     counted: dict[tuple[str, int], object] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
     """Sequence id → failure class with which ``mail`` fails it."""
+    fails_every: int = 0
+    """Every so many-th event that ``mail`` gets fails once; 0: none does."""
+    taken: int = 0
+    """Events that ``mail`` got."""
     mail: Topology = field(init=False)
     stats: Topology = field(init=False)
     audit: Topology = field(init=False)
@@ -33,7 +37,10 @@ class Shop:
 
     def send(self, batch: Batch) -> Iterator[EventResult]:
         for event in batch:
-            if event.sequence in self.refused:
+            self.taken += 1
+            if self.fails_every and self.taken % self.fails_every == 0:
+                yield event.retry()
+            elif event.sequence in self.refused:
                 yield event.fail(to_failure_class(self.refused[event.sequence]), "not now")
             else:
                 self.mailed.append((batch.subject, event.sequence))

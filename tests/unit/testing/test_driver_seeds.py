@@ -36,7 +36,7 @@ with CapeDriver(shop.app, seed={seed}) as driver:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_everything_is_done_in_order_whatever_goes_wrong(seed: int) -> None:
-    shop = Shop()
+    shop = Shop(fails_every=4)
     with CapeDriver(shop.app, seed=seed, chaos=ROUGH) as driver:
         for number in range(30):
             driver.publish(f"s{number % 5}")
