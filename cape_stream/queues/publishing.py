@@ -104,8 +104,7 @@ class Publisher:
 
     def __post_init__(self) -> None:
         topics = self.names.job_topics(self.queues)
-        group = f"{self.names.app}.publishers"
-        self._member = self.log.member(group, topics, self)
+        self._member = self.log.member(self.names.publisher_group, topics, self)
 
     async def step(self, timeout_ms: int) -> None:
         """Poll, send, commit. What could not be sent is tried again after a pause that grows, and

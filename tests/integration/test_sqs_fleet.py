@@ -81,6 +81,7 @@ def test_messages_of_a_killed_worker_come_to_another(fleet: Fleet) -> None:
     assert fleet.depth() == (0, 0)
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("fault", ["fail", "die"])
 def test_document_that_kills_its_handler_is_parked_unchanged_after_three_receives(
     server: SqsSettings, tmp_path: Path, fault: str
@@ -96,7 +97,7 @@ def test_document_that_kills_its_handler_is_parked_unchanged_after_three_receive
         if fault == "fail":  # one that is received beside a killer dies with it
             fleet.add(("beside", "0"))
         setting = ("--set", "processor.visibility_s=2")
-        deadline_s = time.monotonic() + PATIENCE_S
+        deadline_s = time.monotonic() + 3 * PATIENCE_S  # three starts, one after the other
         worker = fleet.start(*setting)
         while fleet.depth("ingest-dead") == (0, 0):
             assert time.monotonic() < deadline_s, fleet.scribe.read_text()
