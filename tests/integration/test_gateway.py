@@ -18,6 +18,7 @@ from cape_stream.model.job import Job
 from cape_stream.model.ping import Ping
 from cape_stream.queues.messages import jobs as job_messages
 from cape_stream.roles.gateway_items import PING_FIELDS, STATUS_FIELDS
+from tests.integration import run_app
 from tests.integration.gateway_stage import QUEUE, GatewayStage, status_of
 from tests.waiting import eventually
 
@@ -298,3 +299,29 @@ def test_javascript_worker_of_the_page_does_a_job(stage: GatewayStage, tmp_path:
     assert done.stdout.startswith('200 {"verdicts":[{"verdict":"accepted"}]}'), done.stderr
     eventually(lambda: stage.events_done == 1)
     eventually(lambda: stage.dispatcher.figures()["events_failed"] == 1)
+
+
+@pytest.mark.timeout(120)
+def test_one_process_on_the_embedded_log_serves_the_gateway_too(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    keys_file = str(tmp_path / "job-keys")
+    run_app.fill(tmp_path, subjects=1, events_each=2)
+    made = run_app.start(tmp_path, "gateway", "rotate-keys", "--keys-file", keys_file)
+    assert made.wait(60) == 0
+    process = run_app.start(
+        tmp_path,
+        *("run", "tests.integration.run_app:app", "--data", str(tmp_path / "data")),
+        *("--set", f"gateway.port={port}", "--set", f"gateway.keys_file={keys_file}"),
+    )
+    command = [*CURL, "--json", '{"subject": "order-0"}', f"http://127.0.0.1:{port}{PINGS}"]
+
+    def answer() -> str:
+        asked = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert process.poll() is None, "it still runs"
+        return asked.stdout
+
+    eventually(lambda: answer() == "200")
+    run_app.wait_for(tmp_path, ["ledger", "audit"], 2, process)
+    assert run_app.end(process)[0] == 0
