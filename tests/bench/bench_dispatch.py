@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections import Counter
 
-from deploy.local.broker import LocalBroker
+from deploy.local.broker import SERVER_JVM, LocalBroker
 from tests.bench.dispatch_processes import (
     Process,
     Stage,
@@ -32,7 +32,7 @@ from tests.bench.shared_source import SharedSource
 def main() -> None:
     """Run both phases and print the figures."""
     options = _options()
-    with LocalBroker() as broker, tempfile.TemporaryDirectory() as folder:
+    with LocalBroker(jvm=SERVER_JVM) as broker, tempfile.TemporaryDirectory() as folder:
         broker.start()
         source = SharedSource(None, options.subjects)
         stage = Stage(
@@ -59,7 +59,7 @@ def _options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=15.0, help="length of each phase")
-    parser.add_argument("--warm-up", type=float, default=8.0, help="seconds of load before them")
+    parser.add_argument("--warm-up", type=float, default=20.0, help="seconds of load before them")
     parser.add_argument("--phases", default="paced,saturated", help="which, by comma")
     parser.add_argument("--rate", type=float, default=1_000.0, help="events a second, paced")
     parser.add_argument("--topologies", type=int, default=5)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from deploy.local.broker import LocalBroker
+from deploy.local.broker import SERVER_JVM, LocalBroker
 from tests.bench.dispatch_processes import Process, Stage, dispatcher, load, worker
 from tests.bench.figures import create_topics, percentiles, slope_per_minute, warm_up, yardstick_us
 from tests.bench.shared_source import SharedSource
@@ -47,7 +47,7 @@ class Outcome:
 def main() -> None:
     """Run both and print the figures."""
     options = _options()
-    with LocalBroker() as broker:
+    with LocalBroker(jvm=SERVER_JVM) as broker:
         broker.start()
         clean = _run(broker.bootstrap, "clean", options, options.clean_seconds, failing_every=0)
         poisoned = _run(
@@ -104,7 +104,7 @@ def _run(
         loading = Process(load, stage)
         while dispatching.ask()["running"] < stage.partitions:
             time.sleep(0.1)
-        warm_up(loading, options.rate, 8.0)
+        warm_up(loading, options.rate, 20.0)
         working.ask()  # forget the latencies of the warm-up
         outcome = _watch(dispatching, working, loading, options.rate, seconds)
         loading.tell((0.0, 0.0))
