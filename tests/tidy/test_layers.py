@@ -49,7 +49,6 @@ DOORS: dict[str, set[str]] = {
     "sqlalchemy": {"adapters.deliveries_sql", "adapters.sources", "demos"},
     "starlette": {"adapters.http", "realtime"},
     "urllib3": {"adapters.sources"},
-    "urllib3": {"adapters.sources"},
     "uvicorn": {"adapters.http", "realtime"},
     "websockets": {"realtime"},
 }
