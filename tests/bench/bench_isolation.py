@@ -23,6 +23,7 @@ from tests.bench.figures import create_topics, percentiles, slope_per_minute, wa
 from tests.bench.shared_source import SharedSource
 
 SAMPLE_S = 5.0
+WINDOW_S = 30.0
 SETTLING_S = 60.0
 """Memory is looked at after this: caches fill first."""
 FAILING_EVERY = 4
@@ -37,6 +38,8 @@ class Outcome:
     failed: int = 0
     rss_mb: list[tuple[float, float]] = field(default_factory=list)
     in_memory: int = 0
+    windows: list[float] = field(default_factory=list)
+    """99th percentile of each half minute, ms."""
 
     @property
     def healthy_per_s(self) -> float:
@@ -63,6 +66,7 @@ def main() -> None:
         "rss_slope_mb_per_min": round(slope_per_minute(settled), 2),
         "clean": before,
         "poisoned": after,
+        "p99_ms_by_30_s": {"clean": clean.windows, "poisoned": poisoned.windows},
         "failed_attempts": poisoned.failed,
         "rss_mb": [round(value) for _, value in (settled[0], settled[-1])],
         "in_memory": poisoned.in_memory,
@@ -116,6 +120,15 @@ def _run(
     return outcome
 
 
+def _look(working: Process, outcome: Outcome) -> None:
+    """What the worker has seen since the last look."""
+    told = working.ask()
+    seen: Counter[int] = Counter(told["buckets"])
+    outcome.windows.append(percentiles(seen)["p99_ms"])
+    outcome.buckets += seen
+    outcome.failed = told["failed"]
+
+
 def _watch(
     dispatching: Process, working: Process, loading: Process, rate: float, seconds: float
 ) -> Outcome:
@@ -126,13 +139,14 @@ def _watch(
     loading.tell((rate, seconds))
     while (passed_s := time.monotonic() - started_s) < seconds:
         outcome.rss_mb.append((passed_s, watched.memory_info().rss / 2**20))
+        if passed_s >= WINDOW_S * (len(outcome.windows) + 1):
+            _look(working, outcome)
         sys.stderr.write(f"\r{passed_s:.0f} of {seconds:.0f} s, {outcome.rss_mb[-1][1]:.0f} MB  ")
         time.sleep(min(SAMPLE_S, max(seconds - passed_s, 0.1)))
     loading.hear()
     outcome.seconds = time.monotonic() - started_s
     time.sleep(1.0)
-    told = working.ask()
-    outcome.buckets, outcome.failed = Counter(told["buckets"]), told["failed"]
+    _look(working, outcome)
     outcome.in_memory = dispatching.ask()["in_memory"]
     sys.stderr.write("\n")
     return outcome
