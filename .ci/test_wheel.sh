@@ -3,6 +3,7 @@
 # installs is what was tested. $PY is the interpreter that has the build tools.
 set -euo pipefail
 
+unset PYTHONPATH # or the checkout could be what is tested
 checkout=$(pwd)
 room=$(mktemp -d)
 trap 'rm -rf "$room"' EXIT
