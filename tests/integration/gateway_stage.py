@@ -24,10 +24,11 @@ from cape_stream.roles.gateway import GatewayPart
 from cape_stream.roles.settings_loading import load_settings
 from cape_stream.roles.topics import topic_specs
 from cape_stream.sdk import App, Batch
+from cape_stream.shipped import shipped
 from tests.waiting import eventually
 
 QUEUE = "node"
-SCHEMA = load_schema(str(Path(__file__).parents[2] / "schemas" / "job.avsc"))
+SCHEMA = load_schema(str(shipped("schemas") / "job.avsc"))
 
 
 @dataclass(frozen=True)
