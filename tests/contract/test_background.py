@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -89,7 +90,7 @@ def test_work_that_takes_its_time_holds_up_neither_the_loop_nor_other_work(
 def test_work_is_done_although_nobody_asks_for_its_result(beside: Beside) -> None:
     done: list[int] = []
     for number in range(20):
-        beside.background.submit(lambda number=number: done.append(number))  # type: ignore[misc]  # bound now
+        beside.background.submit(partial(done.append, number))
 
     beside.until(lambda: sorted(done) == list(range(20)))
 

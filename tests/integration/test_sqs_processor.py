@@ -102,8 +102,8 @@ def play(request: pytest.FixtureRequest) -> Any:
 def test_jobs_longer_than_their_visibility_run_once_on_two_processors(play: Any) -> None:
     async def scene(site: Site) -> None:
         queue = await site.create()
-        await site.send(queue, *(Task(f"t{n}", 4.0) for n in range(8)))
-        both = [site.processor(queue, visibility_s=2, concurrency=2) for _ in range(2)]
+        await site.send(queue, *(Task(f"t{n}", 9.0) for n in range(8)))
+        both = [site.processor(queue, visibility_s=6, concurrency=2) for _ in range(2)]
 
         await until(lambda: len(site.names("end")) == 8)
         reports = [await each.stop() for each in both]

@@ -10,7 +10,7 @@ import pytest
 from cape_stream.adapters.avro import AvroCodec
 from cape_stream.adapters.simulated import STEADY, Faults
 from cape_stream.adapters.simulated.committer import SimCommitter
-from cape_stream.core.issuing import Issuer
+from cape_stream.core import issuing
 from cape_stream.core.plan import LambdaPlan
 from cape_stream.core.settling import Settler
 from cape_stream.model.topology import DomainSpec, LambdaSpec, TopologySpec
@@ -88,7 +88,7 @@ def no_fencing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_gate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Issuer, "_gates_open", lambda *_: True)
+    monkeypatch.setattr(issuing, "gates_open", lambda *_: True)
 
 
 def no_current_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
