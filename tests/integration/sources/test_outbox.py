@@ -305,7 +305,7 @@ def test_outbox_survives_a_restart_in_the_middle_of_a_sweep() -> None:
     """What was on its way is lost with the connections; nothing is once the server is back."""
     outer = Path(tempfile.mkdtemp(prefix="cape-postgres-"))
     folder = outer / "server"
-    with local_postgres(folder) as url:
+    with local_postgres(folder, configured=False) as url:  # what was committed has to be there
         box = Box(url, psycopg.connect(url, autocommit=True))
         box.insert(*(f"S{number}" for number in range(30)))
         box.outbox.news(0)
