@@ -90,9 +90,10 @@ def against_source(
 
 
 def waiting_jobs(
-    reader: Reader, codec: Codec, names: TopicNames, place: TopicPartition
+    reader: Reader, codec: Codec, names: TopicNames, place: TopicPartition, domain: str
 ) -> Iterator[tuple[int, int, str, str]]:
-    """(task's partition, offset, job id, subject) of the jobs nobody has taken, of all domains."""
+    """(task's partition, offset, job id, subject) of the domain's jobs that nobody has taken; the
+    queue may be that of other domains, too, whose tasks give out the same ids."""
     low, high = reader.watermarks(place)
     groups = (names.worker_group, names.publisher_group)
     taken = [reader.committed(group, place) for group in groups]
@@ -103,7 +104,8 @@ def waiting_jobs(
                 job = codec.decode_job(record.value, names.queue_of(place.topic))
             except Reject:
                 continue
-            yield job.partition, record.offset, job.job_id, job.subject
+            if job.domain == domain:
+                yield job.partition, record.offset, job.job_id, job.subject
 
 
 def standings_of(plan: DomainPlan, codec: Codec, ledger: Ledger) -> Iterator[tuple[str, Standing]]:
@@ -212,7 +214,7 @@ class Auditor:
         for topic in self._names.job_topics(queues):
             for number in range(self._partitions):
                 place = TopicPartition(topic, number)
-                found = waiting_jobs(reader, self._codec, self._names, place)
+                found = waiting_jobs(reader, self._codec, self._names, place, self._plan.name)
                 ours = (each for each in found if each[0] in owned)
                 waiting += [(place, *each) for each in islice(ours, JOBS_MAX)]
         known = jobs_out()

@@ -51,7 +51,7 @@ class Audited:
 
     def stray(self, **changed: object) -> None:
         """A job in the queue that nobody issued."""
-        [job] = [each for each in self.world.jobs() if each.subject == "busy"]
+        job = next(each for each in self.world.jobs() if each.subject == "busy")
         fields = {name: getattr(job, name) for name in Job.__slots__} | changed
         value = self.world.codec.encode_job(Job(**fields))
         self.world.broker.append(JOBS, b"busy", value)
@@ -129,9 +129,10 @@ def test_audit_does_not_look_at_jobs_that_were_taken(group: str) -> None:
     assert audited.findings() == []
 
 
-def test_audit_leaves_jobs_of_other_tasks_and_other_records_alone() -> None:
+def test_audit_leaves_jobs_of_other_tasks_and_domains_and_other_records_alone() -> None:
     audited = Audited()
     audited.stray(job_id="1-0-ff", partition=1)
+    audited.stray(job_id="0-0-ff", domain="parcels")
     audited.world.broker.append(JOBS, b"x", b"garbage")
 
     assert audited.findings() == []
