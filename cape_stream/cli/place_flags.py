@@ -7,6 +7,12 @@ def add_place_flags(parser: ArgumentParser, *, verbose: str) -> None:
     """Add them; ``verbose`` is the help of that flag."""
     parser.add_argument("--kafka", metavar="HOST:PORT", help="address of the Kafka brokers")
     parser.add_argument("--data", metavar="DIR", help="folder for state (default: ./cape-data)")
+    add_settings_flags(parser, verbose=verbose)
+    parser.add_argument("--quiet", action="store_true", help="no progress lines")
+
+
+def add_settings_flags(parser: ArgumentParser, *, verbose: str) -> None:
+    """Those of them that a command without a place takes, too."""
     parser.add_argument("--config", metavar="FILE", help="settings file (default: cape.toml)")
     parser.add_argument(
         "--set",
@@ -17,7 +23,6 @@ def add_place_flags(parser: ArgumentParser, *, verbose: str) -> None:
         help="any setting; `cape settings` lists them; may be repeated",
     )
     parser.add_argument("--verbose", action="store_true", help=verbose)
-    parser.add_argument("--quiet", action="store_true", help="no progress lines")
 
 
 def positive(text: str) -> int:

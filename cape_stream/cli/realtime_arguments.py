@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from cape_stream.cli.place_flags import add_settings_flags
+
 REALTIME_EXAMPLES = """\
 example:
   cape realtime rotate-keys --keys-file /etc/cape/grant-keys    make or renew the signing keys
@@ -50,15 +52,6 @@ def _command(commands: Any, name: str, what: str, epilog: str) -> Any:
         "--host", metavar="ADDRESS", help="address to listen on (default: 127.0.0.1)"
     )
     command.add_argument("--keys-file", metavar="FILE", help="keys that sign grants")
-    command.add_argument("--config", metavar="FILE", help="settings file (default: cape.toml)")
-    command.add_argument(
-        "--set",
-        dest="pairs",
-        metavar="SECTION.NAME=VALUE",
-        action="append",
-        default=[],
-        help="any setting; `cape settings` lists them; may be repeated",
-    )
-    command.add_argument("--verbose", action="store_true", help="log what happens")
+    add_settings_flags(command, verbose="log what happens")
     command.set_defaults(kafka=None, data=None, quiet=False)
     return command

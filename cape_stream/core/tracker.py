@@ -9,9 +9,10 @@ Source: the Cape article, "Tracker": cursors {10, 90, 99, 99}, newest 100, limit
 queries (S, 11, 10) and (S, 91, 10).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from cape_stream.model.event import Event
+from cape_stream.model.headers import is_text
 from cape_stream.model.request import EventPage, EventQuery
 from cape_stream.model.sequence import SEQUENCE_MAX
 
@@ -53,7 +54,7 @@ def page_fault(page: EventPage) -> str | None:
             return f"sequence id is beyond int64: {sequence}"
         if not isinstance(payload, bytes):
             return f"payload of {sequence} is {type(payload).__name__}, not bytes"
-        if event.headers and not _is_text(event.headers):
+        if event.headers and not is_text(event.headers):
             return f"headers of {sequence} are not text"
         previous = sequence
     return None
@@ -69,20 +70,6 @@ def _shape_fault(events: object, limit: int) -> str | None:
         if not isinstance(event, Event):
             return f"{type(event).__name__} returned for an event"
     return None
-
-
-def _is_text(headers: object) -> bool:
-    """True if these are names and values that UTF-8 can spell."""
-    if not isinstance(headers, Mapping):
-        return False
-    for text in (*headers.keys(), *headers.values()):
-        if not isinstance(text, str):
-            return False
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            return False
-    return True
 
 
 def _untrusted(value: object) -> object:

@@ -21,11 +21,10 @@ from cape_stream.ports.codec import Codec
 from cape_stream.ports.log import Reader, TopicPartition
 from cape_stream.ports.source import EventSource
 from cape_stream.ports.table import Table
+from cape_stream.roles.source_walk import subjects_of
 from cape_stream.runtime.active_rows import decode_active_row
 from cape_stream.runtime.dispatching import ACTIVE_PREFIX, ASLEEP_PREFIX, CURSOR_PREFIX
 
-SUBJECTS_PAGE = 1_000
-"""Subjects asked of a source at a time."""
 JOBS_MAX = 1_000
 """Most jobs told of in one job topic partition; where more wait in vain, the rest looks alike."""
 
@@ -80,9 +79,14 @@ def against_source(
         Retry: the source does not answer.
     """
     newest: dict[str, int] = {}
-    for subject, sequence in _walk(source):
-        if owns(subject):
-            newest[subject] = max(sequence, newest.get(subject, sequence))
+    try:
+        for subject, sequence in subjects_of(source):
+            if owns(subject):
+                newest[subject] = max(sequence, newest.get(subject, sequence))
+    except CapeError:
+        raise
+    except Exception as error:
+        raise Retry(f"the source does not tell its subjects: {error!r}") from error
     for subject, sequence in newest.items():
         finding = audit_standing(subject, standings.get(subject), sequence)
         if finding is not None:
@@ -125,21 +129,6 @@ def standings_of(plan: DomainPlan, codec: Codec, ledger: Ledger) -> Iterator[tup
             places = zip(plan.lambdas, stored_cursors(plan, row), strict=True)
             furthest = furthest_cursor(plan, {e.topology: cursor for e, cursor in places})
             yield row.subject, Standing(row.head, furthest, is_active=prefix == ACTIVE_PREFIX)
-
-
-def _walk(source: EventSource) -> Iterator[tuple[str, int]]:
-    watermark: str | None = None
-    while True:
-        try:
-            page = source.changed_since(watermark, SUBJECTS_PAGE)
-        except CapeError:
-            raise
-        except Exception as error:
-            raise Retry(f"the source does not tell its subjects: {error!r}") from error
-        yield from page.subjects
-        watermark = page.watermark
-        if not page.more:
-            return
 
 
 def _subject_of(key: bytes) -> str:

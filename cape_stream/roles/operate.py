@@ -15,13 +15,13 @@ from cape_stream.roles.backends import Backend
 from cape_stream.roles.live_tail import open_tail
 from cape_stream.roles.orders import carry_out, entry_as_fields, new_operation
 from cape_stream.roles.settings import Settings
+from cape_stream.roles.source_walk import subjects_of
 from cape_stream.sdk.app import App
 
 Answer = dict[str, Any]
 DRAIN_LOOK_S = 0.5
 AUDIT_AGAIN_S = 2.0
 """A finding counts when it is there twice: a change on its way is none."""
-SUBJECTS_PAGE = 1_000
 
 
 @dataclass(slots=True)
@@ -242,17 +242,11 @@ SHOWN_MAX = 10
 
 def _all_subjects(source: EventSource) -> Iterator[str]:
     """Every subject that the source tells of, each once."""
-    watermark: str | None = None
     seen: set[str] = set()
-    while True:
-        page = source.changed_since(watermark, SUBJECTS_PAGE)
-        for subject, _ in page.subjects:
-            if subject not in seen:
-                seen.add(subject)
-                yield subject
-        watermark = page.watermark
-        if not page.more:
-            return
+    for subject, _ in subjects_of(source):
+        if subject not in seen:
+            seen.add(subject)
+            yield subject
 
 
 def _order_fields(operation: Operation) -> Answer:

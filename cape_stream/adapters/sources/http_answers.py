@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cape_stream.model.event import NO_HEADERS, NO_INPUTS, Event
+from cape_stream.model.headers import is_text
 from cape_stream.model.request import EventPage, EventQuery, QueryFault
 from cape_stream.model.sequence import BadSequenceError, check_sequence
 from cape_stream.model.subject import BadSubjectError, check_subject
@@ -92,7 +93,7 @@ def _event(found: object, subject: str) -> Event:
     except BadSequenceError as error:
         raise BadEventError(str(error)) from error
     headers = found.get("headers") or NO_HEADERS
-    if not _is_text(headers):
+    if not is_text(headers):
         raise BadEventError(f"headers of {sequence} are no object of strings: {_shown(headers)}")
     return Event(sequence, _payload(found, sequence), headers, NO_INPUTS)
 
@@ -114,19 +115,6 @@ def _payload(found: Mapping[str, Any], sequence: int) -> bytes:
     except ValueError as error:
         raise BadEventError(f"payload of {sequence} does not decode: {error}") from error
     raise BadEventError(f"event {sequence} needs payload or payload_base64, one text")
-
-
-def _is_text(headers: object) -> bool:
-    if not isinstance(headers, Mapping):
-        return False
-    for text in (*headers.keys(), *headers.values()):
-        if not isinstance(text, str):
-            return False
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            return False
-    return True
 
 
 def read_changes(body: bytes, limit: int) -> Changes:
