@@ -1,6 +1,7 @@
 """The near cache: values in the memory of this process, bypassed when they may be stale."""
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from time import monotonic
 
@@ -32,7 +33,7 @@ class NearCache:
         self._entries_max = entries_max
         self._proven_until_ms = proven_until_ms
         self._lock = threading.Lock()
-        self._entries: dict[Hashable, NearEntry] = {}
+        self._entries: OrderedDict[Hashable, NearEntry] = OrderedDict()
         self._index: dict[str, set[Hashable]] = {}
         self._applied = 0
         self._generation = 0
@@ -108,5 +109,5 @@ class NearCache:
             if not entry.used:
                 break
             entry.used = False
-            self._entries[key] = self._entries.pop(key)
+            self._entries.move_to_end(key)
         self._drop(next(iter(self._entries)))
